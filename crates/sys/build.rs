@@ -1,9 +1,9 @@
 //! Compiles the BPF programs in `bpf/` with clang, and makes constants from the layouts in `bpf/layout/`. The compiler has compared
 //! these layouts with the programs' structures, so user space and programs cannot disagree about an offset.
 //!
-//! A missing clang fails with one sentence naming the package. `PACKETRIG_SKIP_BPF=1` puts empty objects in their
-//! place, for checks of the Rust code alone; loading them fails. `PACKETRIG_BPF_BARRIERS=1` compiles them as for processors
-//! that reorder loads and stores, so that tests can run those programs here, too.
+//! If clang is missing, the build fails with a message that names the package. `PACKETRIG_SKIP_BPF=1` puts empty
+//! objects in their place, for checks of the Rust code alone; loading them fails. `PACKETRIG_BPF_BARRIERS=1` compiles
+//! them as for processors that reorder loads and stores, so that tests can run those programs here, too.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,12 +19,13 @@ fn main() -> Result<(), String> {
     println!("cargo::rerun-if-env-changed=CLANG");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
     std::fs::write(out.join("layout.rs"), layout_constants()?)
-        .map_err(|error| format!("layout.rs: {error}"))?;
+        .map_err(|error| format!("cannot write layout.rs: {error}"))?;
     for program in BPF_PROGRAMS {
         let source = Path::new("bpf").join(format!("{program}.bpf.c"));
         let object = out.join(format!("{program}.o"));
         if std::env::var_os("PACKETRIG_SKIP_BPF").is_some() {
-            std::fs::write(&object, []).map_err(|error| format!("{}: {error}", object.display()))?;
+            std::fs::write(&object, [])
+                .map_err(|error| format!("cannot write {}: {error}", object.display()))?;
             continue;
         }
         compile_program(&source, &object)?;
@@ -37,7 +38,8 @@ fn layout_constants() -> Result<String, String> {
     let mut text = String::new();
     for name in BPF_LAYOUTS {
         let path = format!("bpf/layout/{name}.h");
-        let header = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+        let header =
+            std::fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))?;
         text.extend(["pub(crate) mod ", name, " {\n", &header_constants(&header), "}\n"]);
     }
     Ok(text)
@@ -88,7 +90,7 @@ fn compile_program(source: &Path, object: &Path) -> Result<(), String> {
     let ordered = (is_ordered && !wants_barriers).then_some("-DORDERED_STORES");
     match Command::new(clang).args(flags).args(ordered).arg(source).arg("-o").arg(object).status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("clang on {}: {status}", source.display())),
+        Ok(status) => Err(format!("clang could not compile {}: {status}", source.display())),
         Err(error) => Err(format!(
             "clang, which compiles {}, could not be run ({error}): install the package `clang`, or set \
              PACKETRIG_SKIP_BPF=1 for a build without the xdp back end",

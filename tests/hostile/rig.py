@@ -71,8 +71,8 @@ class Server:
         assert "panicked" not in text, text
         self.log.close()
         self.directory.cleanup()
-        refused = [line for line in text.splitlines() if "refused so far: " in line]
-        return refused[-1].split("refused so far: ", 1)[1] if refused else ""
+        refused = [line for line in text.splitlines() if "refused since the start: " in line]
+        return refused[-1].split("refused since the start: ", 1)[1] if refused else ""
 
 
 @contextlib.contextmanager

@@ -140,7 +140,7 @@ pub fn tag(data: &[u8]) {
     };
     let template = FrameTemplate::new(spec).expect("a plain spec compiles");
     let mut scratch = vec![0; template.header_len()];
-    template.has_headers_of(data);
+    template.matches_constant_headers(data);
     // The key is guessed from the data, so that a fuzzer reaches what lies behind the mark.
     let key = TagKey(data.first().map_or(0, |byte| u64::from(*byte)));
     if let Some(found) = tag::find_tag(data, key) {
@@ -221,7 +221,7 @@ pub fn filter(data: &[u8]) {
         .collect();
     let Ok(program) = FilterProgram::new(insns) else { return };
     program.matches_frame(source.0);
-    program.matches_cut(source.0, u32::MAX);
+    program.matches_truncated_frame(source.0, u32::MAX);
     let endings = FilterEndings { on_match: &[EbpfInsn::exit()], on_mismatch: &[EbpfInsn::exit()] };
     let code = program.translate_to_ebpf(endings).expect("255 instructions are not too many");
     for (at, insn) in code.iter().enumerate().filter(|(_, insn)| **insn != EbpfInsn::exit()) {

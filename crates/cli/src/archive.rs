@@ -46,7 +46,8 @@ impl CatalogueArchive {
         open.as_ref().map(|catalogue| question(catalogue).map_err(refusal_from_store_error)).transpose()
     }
 
-    fn with_catalogue_for<T>(
+    /// Queries the catalogue for the result `id`. Without a catalogue, the result is unknown.
+    fn with_existing_catalogue<T>(
         &self,
         id: &str,
         question: impl FnOnce(&RunCatalogue) -> Result<T, StoreError>,
@@ -57,7 +58,7 @@ impl CatalogueArchive {
 
     /// The run or method with this id, or the newest for `last`.
     fn find_stored_result(&self, id: &str) -> Result<StoredSummary, ViewRefusal> {
-        self.with_catalogue_for(id, |catalogue| find_by_id(catalogue, id))
+        self.with_existing_catalogue(id, |catalogue| find_by_id(catalogue, id))
     }
 
     /// The subject and figures of the result with this id, for comparisons.
@@ -69,7 +70,7 @@ impl CatalogueArchive {
 
     /// Makes the page of a stored result that has no page in its directory.
     fn render_result_page(&self, stored: &StoredSummary) -> Result<String, ViewRefusal> {
-        // Opens its own connection, because it reads and draws a whole result. Only results of earlier
+        // This opens a separate connection, because it reads and draws a whole result. Only results of earlier
         // versions, and results that were kept without a page, need this.
         let own =
             open_catalogue_to_read(self.place.as_deref()).map_err(|error| refusal_from_error(&error))?;
@@ -81,8 +82,8 @@ impl CatalogueArchive {
 /// Refusal for a result that cannot be read; the user has named it `id`. A result in progress has no file yet.
 fn explain_unreadable_result(error: StoreError, id: &str) -> ViewRefusal {
     match error {
-        StoreError::File { source, .. } if source.kind() == ErrorKind::NotFound => no_result(id),
-        StoreError::NoResult(_) => no_result(id),
+        StoreError::File { source, .. } if source.kind() == ErrorKind::NotFound => missing_result_refusal(id),
+        StoreError::NoResult(_) => missing_result_refusal(id),
         error => refusal_from_store_error(error),
     }
 }
@@ -92,12 +93,12 @@ fn read_result(stored: &StoredSummary, id: &str) -> Result<String, ViewRefusal> 
     let path = stored.result_file();
     // The text is passed on without being parsed: a report may be large, and the page reads it itself.
     fs::read_to_string(&path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => no_result(id),
+        ErrorKind::NotFound => missing_result_refusal(id),
         _ => ViewRefusal::Failed(format!("cannot read {}: {error}", path.display())),
     })
 }
 
-fn no_result(id: &str) -> ViewRefusal {
+fn missing_result_refusal(id: &str) -> ViewRefusal {
     ViewRefusal::Unknown(format!("{id} has no result yet"))
 }
 
@@ -188,7 +189,8 @@ impl ResultArchive for CatalogueArchive {
         let rows = kept.iter().map(|run| {
             json!({
                 "id": run.run,
-                // Milliseconds, as dates in JavaScript are. Nanoseconds since 1970 exceed the 53 bits of its numbers.
+                // The unit is milliseconds, as for dates in JavaScript: nanoseconds since 1970 exceed the 53 bits of
+                // its numbers.
                 "begun_ms": run.begun_wall_ns / 1_000_000,
                 "process": run.process,
                 "captures": run.captures.len(),

@@ -23,6 +23,7 @@ mod method;
 mod moments;
 mod page;
 mod quantities;
+mod record_stores;
 mod replay;
 mod report;
 mod run;
@@ -67,6 +68,7 @@ pub(crate) use packetrig_probe_cli::args::{MechanismArg, ProbeCommand};
 pub(crate) use packetrig_program::sandbox::{SandboxFlags, UserFlags};
 pub(crate) use page::PageArgs;
 pub(crate) use quantities::{ListenArg, PercentArg, SizeArg};
+pub(crate) use record_stores::RecordStoreArgs;
 pub(crate) use replay::{MacArg, PaceArg, ReplayArgs};
 pub(crate) use report::{
     DiffArgs, FigureLimitFlags, ListResults, OutputFormat, PruneArgs, ReportAction, ReportArgs, TrendArgs,
@@ -98,7 +100,7 @@ Exit codes:\n  \
     1    verdict FAIL\n  \
     2    wrong usage\n  \
     3    errors in the plan\n  \
-    4    the kernel, an interface or the disk refused\n  \
+    4    the kernel, an interface or the disk refused a request\n  \
     5    missing rights\n  \
     6    in use by another process\n  \
     7    verdict INCONCLUSIVE\n  \
@@ -146,7 +148,7 @@ pub(crate) enum RigCommand {
     Serve(Box<ServeArgs>),
     /// Show past results and the nodes of a fleet as a web page, for reading only
     Page(Box<PageArgs>),
-    /// Show the run in progress of `packetrig serve` in the terminal, and steer it by keys
+    /// Show the run in progress in the terminal; keys control a run of `packetrig serve`
     Watch(Box<WatchArgs>),
     /// Run this machine as a node of a fleet, within the limits that its owner sets
     Agent(Box<AgentArgs>),
@@ -164,7 +166,7 @@ pub(crate) enum RigCommand {
         packetrig report show last\n  \
         packetrig report diff baseline.json last --max-worse 5%")]
     Report(Box<ReportArgs>),
-    /// Let an assistant use a server: the Model Context Protocol on standard input and output
+    /// Let an AI assistant use a server, by the Model Context Protocol on standard input and output
     Mcp(McpArgs),
     /// Print the pages of the book of this version
     Docs(DocsArgs),
@@ -202,8 +204,7 @@ pub(crate) struct DemoArgs {
     /// Device under test between the two ports
     #[arg(long, value_enum, default_value = "bridge")]
     pub(crate) device: DemoDevice,
-    /// Faults of the reference device, as frame counts and a delay:
-    /// drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us
+    /// Faults of the reference device, as frame counts and a delay: drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us
     #[arg(long, value_name = "KIND=N,…")]
     pub(crate) faults: Option<crate::faults::FaultShares>,
     /// Seed that chooses the frames that the faults hit
@@ -292,11 +293,11 @@ pub(crate) struct DoctorArgs {
     /// Restore interfaces that a killed packetrig process left changed [default: all that are found]
     #[arg(long)]
     pub(crate) restore: bool,
-    /// Change what hinders packetrig, where that can be taken back: settings of the kernel, interfaces that are named and down.
-    /// Restores interfaces, too
+    /// Change settings that hinder packetrig, if the change can be undone: kernel settings, and named interfaces that
+    /// are down. Also restores interfaces, like --restore
     #[arg(long, conflicts_with = "undo")]
     pub(crate) fix: bool,
-    /// Take back what --fix has changed
+    /// Undo the changes that --fix made
     #[arg(long)]
     pub(crate) undo: bool,
     /// Write a file for bug reports: facts, findings and the outcomes of recent runs, without addresses and payloads

@@ -1,4 +1,4 @@
-//! One module per command: arguments in, calls of the crates below, text out.
+//! One module per command. Each one turns arguments into calls of the crates below, and their results into text.
 
 mod agent;
 mod calibrate;

@@ -37,7 +37,7 @@ pub(crate) fn render_problems(
     }
     if problems.len() > MAX_SHOWN_PROBLEMS {
         let more = problems.len() - MAX_SHOWN_PROBLEMS;
-        text.extend([format!("… and {more} more (`packetrig plan check --json` lists all)\n")]);
+        text.extend([format!("… and {more} more problems (`packetrig plan check --json` lists all)\n")]);
     }
     text
 }

@@ -38,12 +38,15 @@ pub(crate) enum Error {
          {fleet} (--fleet, $PACKETRIG_FLEET)"
     )]
     NoSuchPlace { namespace: String, fleet: String },
-    /// Flags that contradict each other in ways the parser cannot know.
+    /// Wrong usage that the parser of the command line cannot find.
     #[error("{0}")]
     Usage(String),
     /// Results could not be written.
     #[error("cannot write {what}")]
     Write { what: String, source: io::Error },
+    /// The supervisor of an agent could not start its worker.
+    #[error("cannot start the worker process of the agent")]
+    StartWorker(#[source] io::Error),
     /// See [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
@@ -70,7 +73,7 @@ pub(crate) enum Error {
     #[error(transparent)]
     Store(#[from] packetrig_store::Error),
     /// The directory of the catalogue cannot be written.
-    #[error("{0}; name a directory that can be written with --store")]
+    #[error("{0}; choose a writable directory with --store")]
     UnusableStore(packetrig_store::Error),
     /// Options of a test method that cannot be run.
     #[error(transparent)]
@@ -127,7 +130,7 @@ impl Error {
             Self::Usage(_) | Self::MethodOptions(_) => Blame::Usage,
             // The plan is valid, but it names a thing that this machine or the fleet lacks now.
             Self::NoSuchPlace { .. } => Blame::World,
-            Self::Write { source, .. } => Blame::from_io(source),
+            Self::Write { source, .. } | Self::StartWorker(source) => Blame::from_io(source),
             Self::Kernel(error) => error.blame(),
             Self::Server(error) => error.blame(),
             Self::Client(error) => error.blame(),

@@ -21,12 +21,12 @@ impl FromStr for FaultShares {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        text.split(',').try_fold(Self::default(), |faults, item| faults.with_item(item.trim()))
+        text.split(',').try_fold(Self::default(), |faults, item| faults.with_fault(item.trim()))
     }
 }
 
 impl FaultShares {
-    fn with_item(mut self, item: &str) -> Result<Self, String> {
+    fn with_fault(mut self, item: &str) -> Result<Self, String> {
         let (kind, value) = item
             .split_once('=')
             .ok_or_else(|| format!("`{item}` is not a fault; write it like drop=10 or delay=50us"))?;

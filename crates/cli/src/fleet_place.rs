@@ -36,8 +36,8 @@ const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_hours(1);
 /// Environment variable with the directory for commands without `--fleet`.
 const FLEET_DIRECTORY_VARIABLE: &str = "PACKETRIG_FLEET";
 
-/// Returns true if the command line or the environment names a directory.
-pub(crate) fn is_named(arguments: &args::FleetPlace) -> bool {
+/// Returns true if the command line or the environment gives the directory of the fleet.
+pub(crate) fn is_directory_given(arguments: &args::FleetPlace) -> bool {
     arguments.fleet_directory.is_some() || std::env::var_os(FLEET_DIRECTORY_VARIABLE).is_some()
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct FleetPresence {
 }
 
 impl FleetPresence {
-    pub(crate) fn capture_presence(nodes: Vec<MemberRow>) -> Self {
+    pub(crate) fn take_snapshot(nodes: Vec<MemberRow>) -> Self {
         Self {
             heard_until: clock::wall_clock_ns(),
             // CLOCK_BOOTTIME continues while the machine sleeps, so the age includes the sleep.
@@ -130,14 +130,14 @@ impl FleetPlace {
     }
 
     /// Saves the state of the message server.
-    pub(crate) fn write_health(&self, health: &BrokerHealth) {
+    pub(crate) fn write_broker_health(&self, health: &BrokerHealth) {
         let text = serde_json::to_string(health).unwrap_or_default();
         // A failed write is no error here: it mostly means a full disk, and `fleet status` then shows the age of the file.
         drop(private_files::replace_file(&self.health_file(), text));
     }
 
     /// Reads the saved state of the message server, if `fleet up` ever ran here.
-    pub(crate) fn read_health(&self) -> Option<BrokerHealth> {
+    pub(crate) fn read_broker_health(&self) -> Option<BrokerHealth> {
         // A damaged file is like none: the next check of `fleet up` replaces it.
         serde_json::from_str(&fs::read_to_string(self.health_file()).ok()?).ok()
     }
@@ -149,7 +149,7 @@ impl FleetPlace {
     /// Saves the state of the nodes.
     pub(crate) fn write_presence(&self, presence: &FleetPresence) -> io::Result<()> {
         let text = serde_json::to_vec(presence).unwrap_or_default();
-        // Replaced as a whole: `fleet status` never reads half a file.
+        // The file is replaced as a whole, so `fleet status` never reads half a file.
         private_files::replace_file(&self.presence_file(), text)
     }
 
@@ -204,14 +204,14 @@ impl FleetPlace {
                 print_warning("fleet", format_args!("cannot write {}: {error}", file.display()));
             }
         });
-        let all = self.open_authority()?.enrolled_nodes()?;
+        let all = self.open_authority()?.read_enrolled_nodes()?;
         let enrolled = all.keys().cloned().collect();
         let labels = all.into_iter().map(|(node, known)| (node, known.labels)).collect();
         Ok(FleetRoster { enrolled, labels, known: known.unwrap_or_default(), keep })
     }
 
     pub(crate) fn write_addresses(&self, addresses: &FleetAddresses) -> Result<(), Error> {
-        // Strings only, which always become JSON.
+        // The value has only strings, which JSON can always represent.
         let text = serde_json::to_string_pretty(addresses).unwrap_or_default();
         let file = self.addresses_file();
         private_files::replace_file(&file, text).map_err(|source| Error::unwritable_file(&file, source))
@@ -233,7 +233,7 @@ impl FleetPlace {
 
     /// Makes a fabric with the controller's rights, for the servers at these addresses.
     pub(crate) fn controller_fabric_at(&self, servers: Vec<String>) -> Result<NatsFabric, Error> {
-        let (credentials, keys) = self.open_authority()?.controller_credentials()?;
+        let (credentials, keys) = self.open_authority()?.load_controller_credentials()?;
         let mut access = ServerAccess::for_server(String::new(), Some(credentials));
         access.servers = servers;
         access.keys = Some(keys);
@@ -242,7 +242,7 @@ impl FleetPlace {
 
     /// Starts a thread that renews the certificate of this controller in time. Open connections stay; the next
     /// one uses the new certificate.
-    pub(crate) fn keep_certificate_valid(&self, fabric: NatsFabric) -> Result<(), Error> {
+    pub(crate) fn start_certificate_renewal(&self, fabric: NatsFabric) -> Result<(), Error> {
         let place = self.clone();
         let thread = std::thread::Builder::new().name("renewal".to_owned());
         let started = thread.spawn(move || place.renew_credentials_for_ever(&fabric));
@@ -254,7 +254,7 @@ impl FleetPlace {
             // The loop sleeps first: the fabric has just been made with valid credentials.
             std::thread::sleep(CERTIFICATE_CHECK_INTERVAL);
             // The authority makes a new certificate itself when little time is left.
-            match self.open_authority().and_then(|authority| Ok(authority.controller_credentials()?)) {
+            match self.open_authority().and_then(|authority| Ok(authority.load_controller_credentials()?)) {
                 Ok((credentials, _)) => fabric.renew_credentials(credentials.newest_credentials()),
                 Err(error) => {
                     let why = error.full_message();

@@ -18,6 +18,7 @@ mod measured;
 mod page_opener;
 mod progress;
 mod protocols;
+mod record_stores;
 mod results;
 mod sandbox;
 mod sparkline;
@@ -34,7 +35,7 @@ const PROGRAM_NAME: ProgramName = ProgramName {
     after_bug: "; `packetrig doctor` shows interfaces that are still changed",
 };
 
-/// Allocator of static programs: that of musl takes one lock for all threads.
+/// Allocator of static (musl) builds: the allocator of musl has one lock for all threads, which slows them.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

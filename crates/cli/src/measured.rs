@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use taps::TapFactsOfMachine;
 
-/// Version of the form of these answers.
+/// Version of the JSON form of these answers.
 const SCHEMA_VERSION: u32 = 1;
 
 /// Parts of a served rig that come from files. `store` is the directory of the catalogue, if it is not the default one.
@@ -38,7 +38,8 @@ fn view_failure(error: &(dyn std::error::Error + 'static)) -> ViewRefusal {
     ViewRefusal::Failed(packetrig_units::message_with_causes(error))
 }
 
-/// Converts to whole milliseconds: exact in every JSON reader, which nanoseconds since 1970 are not.
+/// Converts to whole milliseconds, which every JSON reader reads exactly. Nanoseconds since 1970 are too
+/// large for some readers.
 const fn to_ms(ns: u64) -> u64 {
     ns / 1_000_000
 }

@@ -32,8 +32,10 @@ impl PageOpener {
     pub(crate) fn open_page(&self, page: &Path) -> Result<(), Error> {
         // Standard output has the results of the command; the program must not write to it.
         let status = Command::new(&self.0).arg(page).stdin(Stdio::null()).stdout(Stdio::null()).status();
-        let status = status
-            .map_err(|source| Error::Write { what: format!("to a browser: {}", page.display()), source })?;
+        let status = status.map_err(|source| Error::Write {
+            what: format!("{} to a browser with {BROWSER_OPENER_PROGRAM}", page.display()),
+            source,
+        })?;
         if status.success() {
             return Ok(());
         }

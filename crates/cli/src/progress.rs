@@ -16,7 +16,7 @@ use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 use std::io::IsTerminal;
 
-/// Time between two lines that stay.
+/// Time between two printed lines if standard error is not a terminal.
 const PROGRESS_LINE_INTERVAL: Nanos = Nanos::from_secs(1);
 
 /// Shows the progress of a run.
@@ -36,7 +36,8 @@ enum ProgressView {
 }
 
 impl RunProgressLine {
-    /// A view that fits standard error. `planned` is the time that senders will send, if the plan has an end.
+    /// Creates a view: a bar if standard error is a terminal, otherwise printed lines. `planned` is the time that
+    /// senders will send, if the plan has an end.
     pub(crate) fn new(quiet: bool, planned: Option<Nanos>) -> Self {
         let view = match quiet {
             true => ProgressView::Nothing,
@@ -68,7 +69,7 @@ impl RunProgressLine {
         let elapsed = self.started.map_or(Nanos::ZERO, |started| at.since(started));
         match &mut self.view {
             ProgressView::Bar(bar) => {
-                // While it drains, the run is past its planned time; the bar stays full.
+                // While the run drains, it is past its planned time, and the bar stays full.
                 // The bar counts in milliseconds.
                 let whole = self.planned.map_or(u64::MAX, Nanos::as_u64);
                 bar.set_position(elapsed.as_u64().min(whole) / 1_000_000);

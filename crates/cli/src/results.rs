@@ -111,7 +111,7 @@ pub(crate) fn shorten_name(name: &str) -> String {
     shorten_text(name, LONGEST_NAME)
 }
 
-/// Shortens a text to so many characters, at least one.
+/// Shortens a text to `longest` characters, which must be at least one.
 pub(crate) fn shorten_text(text: &str, longest: usize) -> String {
     if text.chars().count() <= longest {
         return text.to_owned();

@@ -1,4 +1,5 @@
-//! The sandboxes of long-running programs that read data from other machines. [`needs`] has the table.
+//! The sandboxes of long-running programs that read data from other machines. [`needs`] lists the
+//! rights of each program.
 
 pub(crate) mod needs;
 

@@ -5,7 +5,7 @@ use packetrig_sys::ethtool::EthtoolCalls;
 use packetrig_sys::netns::NetNs;
 use packetrig_units::{BitRate, Nanos};
 
-/// Speed of each port of the plan; `layer1.speed` wins over the link's own.
+/// Speed of each port of the plan; `layer1.speed` takes precedence over the speed that the link reports.
 pub(crate) fn port_speeds(plan: &Plan) -> Vec<Option<BitRate>> {
     plan.ports.iter().map(|port| port.speed.or_else(|| link_speed(&port.location))).collect()
 }

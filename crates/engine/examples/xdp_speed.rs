@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 sent_elsewhere: false,
                 untimed: false,
             });
-            let (send, receive) = xdp::time_per_frame(&[spec])?;
+            let (send, receive) = xdp::measure_time_per_frame(&[spec])?;
             println!("xdp, {size} B, {what}: send {send} ns, receive {receive} ns");
         }
     }

@@ -22,20 +22,20 @@ pub use tap::CaptureTap;
 use packetrig_plan::CaptureFormat;
 use std::path::PathBuf;
 
-fn file_name_char(c: char) -> char {
+fn to_file_name_char(c: char) -> char {
     // Slashes and spaces become `_`, so a port name can neither leave the directory nor need quoting.
     if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }
 }
 
-/// Builds a file name for a port's capture that no port name can turn into a path. `again` numbers further
-/// captures of that name.
+/// Builds the file name of a port's capture. No port name can turn it into a path. `again` is the number of file names
+/// already tried; from 1 on, the name gets the suffix `-2`, `-3` and so on.
 pub(crate) fn capture_file_name(port: &str, format: CaptureFormat, again: usize) -> PathBuf {
     let extension = match format {
         CaptureFormat::Pcap => "pcap",
         CaptureFormat::Pcapng => "pcapng",
     };
     let number = if again > 0 { format!("-{}", again + 1) } else { String::new() };
-    format!("{}{number}.{extension}", port.chars().map(file_name_char).collect::<String>()).into()
+    format!("{}{number}.{extension}", port.chars().map(to_file_name_char).collect::<String>()).into()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! A port that misbehaves by a seed: full rings, calls without effect, links that go down and come back, failures.
+//! A port with random faults, repeatable by a seed: full rings, calls without effect, links that go down
+//! and come back, failures.
 //!
-//! It wraps either half of any port. It delays and fails; it never loses, invents or changes a
+//! It wraps either half of any port. It delays frames and fails calls; it never loses, invents or changes a
 //! frame: [`crate::sim`] does that.
 //!
 //! Invariant: the wrapped port's counters stay complete.
@@ -50,8 +51,8 @@ impl<P> ChaosWorker<P> {
         self.dice.draw_number_below(1_000_000) < u64::from(per_million)
     }
 
-    /// Counts a call; returns whether the link is down for it.
-    fn count_call(&mut self) -> Result<bool, Error> {
+    /// Counts a call; returns whether the link is down for it. Fails if this is the call that shall fail.
+    fn count_call_and_check_link(&mut self) -> Result<bool, Error> {
         let call = self.calls;
         self.calls += 1;
         if self.level.fail_at == Some(call) {
@@ -62,7 +63,7 @@ impl<P> ChaosWorker<P> {
         Ok(call % (every + self.level.flap_length).max(1) >= every)
     }
 
-    fn partial_amount(&mut self, want: usize) -> usize {
+    fn draw_amount_up_to(&mut self, want: usize) -> usize {
         if self.draw_fault(self.level.full) {
             return 0;
         }
@@ -75,12 +76,12 @@ impl<P> ChaosWorker<P> {
 
 impl<T: FrameTx> FrameTx for ChaosWorker<T> {
     fn fill_slots(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
-        let want = self.partial_amount(want);
+        let want = self.draw_amount_up_to(want);
         self.port.fill_slots(want, fill)
     }
 
     fn flush_frames(&mut self) -> Result<(), Error> {
-        let down = self.count_call()?;
+        let down = self.count_call_and_check_link()?;
         if self.storm_left == 0 && self.draw_fault(self.level.storm) {
             self.storm_left = self.level.storm_length;
         }
@@ -88,8 +89,7 @@ impl<T: FrameTx> FrameTx for ChaosWorker<T> {
             self.storm_left -= 1;
             return Ok(());
         }
-        // If the port is down, it acts like a link: the frames stay pending in the ring, and a later flush
-        // takes them.
+        // While the link is down, the frames stay pending in the ring, and a later flush sends them.
         if down { Ok(()) } else { self.port.flush_frames() }
     }
 
@@ -104,10 +104,10 @@ impl<T: FrameTx> FrameTx for ChaosWorker<T> {
 
 impl<R: FrameRx> FrameRx for ChaosWorker<R> {
     fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
-        if self.count_call()? {
+        if self.count_call_and_check_link()? {
             return Ok(0);
         }
-        let most = self.partial_amount(most);
+        let most = self.draw_amount_up_to(most);
         self.port.receive_frames(most, sink)
     }
 

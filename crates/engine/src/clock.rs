@@ -9,14 +9,14 @@ use std::cell::Cell;
 /// an idle machine, so a shorter lead would make the sender late, and a longer one would only burn processor time.
 pub const WAKE_UP_LEAD: Nanos = Nanos::from_micros(100);
 
-/// `CLOCK_MONOTONIC`. A clock belongs to one worker thread: its first wait makes that thread's timers exact.
+/// `CLOCK_MONOTONIC`. A clock belongs to one worker thread: its first sleep reduces the timer slack of that thread.
 #[derive(Debug, Default)]
 pub struct RealClock {
     prepared: Cell<bool>,
 }
 
 impl RealClock {
-    /// A clock for one worker.
+    /// Creates a clock for one worker thread.
     pub fn new() -> Self {
         Self::default()
     }

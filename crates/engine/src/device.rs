@@ -12,7 +12,7 @@ mod frames;
 pub(crate) mod host;
 mod machine;
 
-pub use frames::is_protocol;
+pub use frames::is_link_protocol_frame;
 pub use host::PortSite;
 pub use machine::{DeviceMachine, PingState};
 

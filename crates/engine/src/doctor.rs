@@ -63,19 +63,21 @@ pub fn judge_machine_and_interfaces(
 }
 
 /// Judges an interface that a packetrig process changed and did not restore before it died.
-pub fn judge_unrestored(interface: &UnrestoredInterface) -> DoctorFinding {
+pub fn judge_unrestored_interface(interface: &UnrestoredInterface) -> DoctorFinding {
     let location = interface.location();
     let before: Vec<String> = interface.changes().iter().map(ToString::to_string).collect();
     DoctorFinding {
         subject: FindingSubject::Interface(location.clone()),
         level: FindingLevel::Note,
         what: format!(
-            "{location} still has changed settings: process {} was killed before it could restore: {}",
+            "{location} still has changed settings: process {} was killed before it could restore the former \
+            values: {}",
             interface.process(),
             before.join(", ")
         ),
         remedy: Some(format!(
-            "`packetrig doctor --restore {location}` restores it now; otherwise the next run on it does"
+            "`packetrig doctor --restore {location}` restores the settings now; otherwise the next run on \
+            this interface restores them"
         )),
     }
 }
@@ -87,11 +89,12 @@ pub fn judge_unrestored_loopback(found: &UnrestoredLoopback) -> DoctorFinding {
         subject: FindingSubject::Interface(location.clone()),
         level: FindingLevel::Note,
         what: format!(
-            "{location} still accepts frames between own addresses (accept_local, route_localnet): a probe was killed before it could restore that"
+            "{location} still accepts frames between own addresses (accept_local, route_localnet): a probe \
+            was killed before it could restore these settings"
         ),
         remedy: Some(format!(
-            "`packetrig doctor --restore {location}` restores it now; otherwise the next probe of this \
-            machine does when it ends"
+            "`packetrig doctor --restore {location}` restores the settings now; otherwise the next probe on \
+            this machine restores them when it ends"
         )),
     }
 }
@@ -100,7 +103,8 @@ pub fn judge_unrestored_loopback(found: &UnrestoredLoopback) -> DoctorFinding {
 pub fn judge_engine(adapter: &EngineAdapter, is_installed: bool) -> DoctorFinding {
     let EngineAdapter { name, package, .. } = adapter;
     if is_installed {
-        return machine_finding(FindingLevel::Good, format!("engine {name} can send: --engine {name}"), None);
+        let what = format!("engine {name} is installed; `--engine {name}` uses it");
+        return machine_finding(FindingLevel::Good, what, None);
     }
     let remedy = format!("install the Debian packages {package} and python3");
     machine_finding(FindingLevel::Note, format!("engine {name} is not installed"), Some(remedy))
@@ -138,7 +142,7 @@ fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
     }));
     findings.extend(judge_sandbox(machine));
     findings.extend(judge_bridges(machine));
-    // This is a note and no problem: older kernels may work, but packetrig was not tested with them.
+    // This is a note and not a problem: older kernels may work, but packetrig was not tested with them.
     if machine.version < MIN_TESTED_KERNEL {
         let what =
             format!("kernel {} is older than every kernel that packetrig is tested on", machine.kernel);
@@ -206,7 +210,7 @@ fn judge_bridges(machine: &MachineFacts) -> Option<DoctorFinding> {
 }
 
 /// The change that brings an interface of this namespace up; `None` if it is up, or if the lab guard refuses it.
-pub fn suggest_bringing_up(
+pub fn suggest_bringing_interface_up(
     namespace: Option<&str>,
     interface: &InterfaceFacts,
     refusal: Option<&GuardRefusal>,
@@ -230,7 +234,7 @@ fn judge_packet_rights(machine: &MachineFacts) -> DoctorFinding {
     DoctorFinding {
         subject,
         level: FindingLevel::Problem,
-        what: format!("back end packet cannot open interfaces: {} missing", missing.join(" and ")),
+        what: format!("back end packet cannot open interfaces: this process lacks {}", missing.join(" and ")),
         remedy: Some("run as root, or `setcap cap_net_raw,cap_net_admin+ep` on the binary".into()),
     }
 }
@@ -243,11 +247,11 @@ fn judge_interface(
     let mut findings = Vec::new();
     if let Some(refusal) = refusal {
         let remedy =
-            format!("use an isolated interface, or `--confirm {}` if it is one", interface.link.name);
+            format!("use an isolated interface; if this one is, add `--confirm {}`", interface.link.name);
         findings.push(interface_finding(
             interface,
             FindingLevel::Problem,
-            format!("the lab guard refuses it: {}", refusal.reason),
+            format!("the lab guard refuses this interface: {}", refusal.reason),
             Some(remedy),
         ));
     }
@@ -258,11 +262,11 @@ fn judge_interface(
         findings.push(interface_finding(
             interface,
             FindingLevel::Note,
-            "its driver does not report the link speed".into(),
+            "the driver does not report the link speed".into(),
             Some(remedy.into()),
         ));
     }
-    // Announced beforehand: a run changes settings of the user's interface.
+    // The user learns before a run which settings of the interface it will change.
     let loud = format_active_offloads(interface);
     if !loud.is_empty() {
         findings.push(interface_finding(
@@ -293,7 +297,7 @@ fn judge_missing_carrier(interface: &InterfaceFacts) -> DoctorFinding {
         let remedy = "connect the other end and bring it up".into();
         return interface_finding(interface, FindingLevel::Note, what, Some(remedy));
     }
-    let what = "down: a run brings it up and takes it down again".into();
+    let what = "the interface is down: a run brings it up and takes it down afterwards".into();
     let remedy = "`packetrig doctor --fix IF` brings it up, and shows whether it has a carrier".into();
     interface_finding(interface, FindingLevel::Note, what, Some(remedy))
 }

@@ -41,15 +41,15 @@ pub enum Error {
         reason: String,
     },
     /// Back end `process` was requested, but only a user of this machine can name its program.
-    #[error("port {port}: back end process needs an engine; name one with `--engine` on this machine")]
+    #[error("port {port}: back end `process` needs an engine; name one with `--engine` on this machine")]
     NoEngine { port: String },
     /// The port has no kernel interface, so it cannot have emulated interfaces.
     #[error("port {port} cannot have emulated interfaces: they need a kernel interface")]
     NoDevices { port: String },
     /// No station answers ARP or neighbour discovery for the destination of the frames.
     #[error(
-        "flow {flow}: no MAC address to send to, because {address} does not answer {interface}'s ARP or \
-            neighbour discovery"
+        "flow {flow}: the destination MAC address is unknown, because {address} does not answer ARP or \
+            neighbour discovery requests from {interface}"
     )]
     Unresolved {
         flow: String,
@@ -63,7 +63,7 @@ pub enum Error {
     /// libpcap compiles the filter expression to a program that packetrig cannot run.
     #[error("filter `{expression}` cannot be used: {reason}")]
     Filter {
-        /// The expression as the user wrote it.
+        /// The expression as the user wrote it, or a description of the filter.
         expression: String,
         reason: packetrig_wire::bpf::ProgramRefusal,
     },

@@ -21,7 +21,7 @@ pub use rx::PacketRx;
 pub use tap::{PacketTap, TAP_RING_BLOCKS, TapOptions};
 pub(crate) use tx::ENETDOWN_ERRNO;
 pub use tx::PacketTx;
-pub use tx::{StallWatch, lost_on_transmit};
+pub use tx::{StallWatch, frames_lost_on_transmit};
 
 pub use packetrig_guard::lab as guard;
 
@@ -73,7 +73,7 @@ pub struct PortHold {
 }
 
 impl PortHold {
-    /// Waits some seconds for the link's carrier; without one it adds a caveat. To be called when all ports are open,
+    /// Waits up to 3 s for the link's carrier; without one it adds a caveat. To be called when all ports are open,
     /// because the other end of this link may be another of them.
     pub fn await_carrier(&mut self) -> Result<(), Error> {
         Ok(self.quieted.await_carrier()?)
@@ -113,7 +113,7 @@ pub fn interface_lock_name(index: u32) -> String {
 /// Reserves the interface of a port for test traffic: guard, lock, quiet settings.
 pub(crate) fn reserve_interface(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Error> {
     let name = &port.location.interface;
-    let location = location_text(&port.location);
+    let location = format_location(&port.location);
     let netns = NetNs::open_named_or_current_namespace(port.location.namespace.as_deref())?;
     let mut links = NamespaceLinks::open_in(&netns)?;
     let link = links.find_link_by_name(name)?;
@@ -162,8 +162,8 @@ pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenedPort, Error>
             TxRing::open_on_interface(netns, link.index, location, tx_options(link, options.largest))
         });
         let rx = RxRing::open_on_interface(netns, link.index, location, rx_options);
-        // Immediately after the ring: a frame that is in the ring and not in the interface's count
-        // would unbalance the ledger.
+        // The count restarts immediately after the ring is open: a frame that is in the ring and not in the
+        // interface's count would make the counters of the port disagree.
         let restarted = rx_meter.restart_interface_counts();
         let tx = tx.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok::<_, Error>((restarted.and(rx)?, tx?))
@@ -177,11 +177,11 @@ pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenedPort, Error>
 }
 
 fn tx_options(link: &Link, largest: Option<FrameSize>) -> TxOptions {
-    TxOptions { longest: longest_frame(link, largest), ..TxOptions::default() }
+    TxOptions { longest: max_frame_len_without_fcs(link, largest), ..TxOptions::default() }
 }
 
 /// Returns the length of the longest frame that will be sent, without FCS.
-pub(crate) fn longest_frame(link: &Link, largest: Option<FrameSize>) -> usize {
+pub(crate) fn max_frame_len_without_fcs(link: &Link, largest: Option<FrameSize>) -> usize {
     // The kernel lets a frame with one VLAN tag be four bytes longer than its MTU allows.
     let limit = link.mtu + FRAME_BYTES_BEYOND_MTU - FrameSize::FCS + VLAN_TAG_BYTES;
     let longest = largest.map_or(limit, |size| size.bytes().saturating_sub(FrameSize::FCS).min(limit));
@@ -209,7 +209,7 @@ fn describe_port(port: &Port, location: &str, netns: &NetNs, link: &Link) -> Res
 }
 
 /// Formats a location as the user writes it: `ns/ifname`.
-fn location_text(location: &PortLocation) -> String {
+fn format_location(location: &PortLocation) -> String {
     match &location.namespace {
         Some(namespace) => format!("{namespace}/{}", location.interface),
         None => location.interface.clone(),

@@ -35,12 +35,12 @@ use std::sync::Arc;
 /// Opens a port that sends with the kernel's generator.
 pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     let netns = NetNs::open_named_or_current_namespace(port.location.namespace.as_deref())?;
-    // The generator first: on a machine without it the open fails before an interface is touched.
+    // The generator is opened first: on a machine without it, opening fails before an interface is changed.
     let generator = Pktgen::open_in(&netns)?;
     let opened = packet::open_port(port, options)?;
     let interface = &port.location.interface;
     let index = NamespaceLinks::open_in(&netns)?.find_link_by_name(interface)?.index;
-    // This comes after `packet::open`, which has locked the interface.
+    // This comes after `packet::open_port`, which has locked the interface.
     let checksums = ChecksumOffload::switch_off(&netns, interface);
     let doubts = SendDoubts::default();
     // This comes after the rings are open, so that earlier frames do not count.
@@ -48,7 +48,7 @@ pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     Ok(OpenPort {
         info: PortInfo {
             back_end: BackEnd::Pktgen,
-            why: "asked for: the kernel's packet generator".into(),
+            why: "requested: the kernel's packet generator".into(),
             ..opened.info
         },
         tx: Box::new(PktgenTx::new(generator, interface, meter, doubts.clone())),
@@ -60,7 +60,7 @@ pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
 /// Checks whether the generator can send these streams: all problems at once, each with its path in the plan. Needs no
 /// rights; arming a port runs the same check.
 pub fn check_streams(streams: &[Arc<StreamSpec>]) -> Result<(), PlanProblems> {
-    options::read_stream_settings(streams).map(drop)
+    options::convert_streams(streams).map(drop)
 }
 
 /// Keeps a port for this process. Fields drop in this order.
@@ -85,8 +85,8 @@ impl HeldPort for PktgenHold {
     }
 }
 
-/// Makes the generator write complete checksums while this lives: with checksum offload on, it leaves them to the card,
-/// and a virtual cable carries the frames like that.
+/// Makes the generator write complete checksums while this lives. With checksum offload on, it leaves them to the card,
+/// and frames on a virtual cable would have incomplete checksums.
 #[derive(Debug)]
 struct ChecksumOffload {
     netns: Option<NetNs>,
@@ -95,7 +95,7 @@ struct ChecksumOffload {
 
 impl ChecksumOffload {
     fn switch_off(netns: &NetNs, interface: &str) -> Self {
-        let changed = set_offload(netns, interface, false);
+        let changed = set_checksum_offload(netns, interface, false);
         Self {
             netns: changed.then(|| NetNs::duplicate(netns).ok()).flatten(),
             interface: interface.to_owned(),
@@ -106,13 +106,13 @@ impl ChecksumOffload {
 impl Drop for ChecksumOffload {
     fn drop(&mut self) {
         if let Some(netns) = &self.netns {
-            set_offload(netns, &self.interface, true);
+            set_checksum_offload(netns, &self.interface, true);
         }
     }
 }
 
 /// Sets the offload; returns whether it changed. A driver without such an offload writes checksums itself.
-fn set_offload(netns: &NetNs, interface: &str, on: bool) -> bool {
+fn set_checksum_offload(netns: &NetNs, interface: &str, on: bool) -> bool {
     let set =
         EthtoolCalls::open_in(netns).and_then(|ethtool| ethtool.set_offload(interface, Offload::TxCsum, on));
     set.unwrap_or(false)

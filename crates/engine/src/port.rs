@@ -23,8 +23,8 @@ pub struct RxFrame<'a> {
     pub full_len: usize,
     /// Time of arrival, converted to the monotonic clock.
     pub at: MonoTime,
-    /// The real-time clock's stamp that `at` was computed from, if the receiver gives it. A stamp from before the machine was booted,
-    /// after that clock was set back, has no time on the monotonic clock.
+    /// The real-time clock's stamp that `at` was computed from, if the receiver delivers it. If that clock was set back
+    /// to a time before the machine was booted, the stamp has no equivalent on the monotonic clock.
     pub realtime_ns: Option<u64>,
     pub stamp: StampKind,
     /// Whether this machine sent the frame.

@@ -34,7 +34,7 @@ use crate::receiver::TestReceiver;
 use crate::rig::{HeldPort, OpenPort};
 use crate::send_doubts::SendDoubts;
 use child::EngineProcess;
-use fault::{EngineFault, plain_text};
+use fault::{EngineFault, to_terminal_safe_line};
 use messages::EngineReply;
 use packetrig_plan::Port;
 use packetrig_stats::port::{BackEnd, PortInfo};
@@ -68,7 +68,7 @@ pub fn open_port(port: &Port, options: OpenOptions, command: &EngineCommand) -> 
     Ok(OpenPort {
         info: PortInfo {
             back_end: BackEnd::Process,
-            why: format!("asked for: engine {}{version}", hello.name),
+            why: format!("requested: engine {}{version}", hello.name),
             ..opened.info
         },
         tx: Box::new(ProcessTx::new(engine, hello, engine_site, meter, doubts.clone())),
@@ -85,9 +85,10 @@ fn await_hello(engine: &mut EngineProcess) -> Result<EngineHello, EngineFault> {
         }
         EngineReply::Hello(hello) => {
             // Names come from another program: control characters must not reach the terminal.
-            Ok(EngineHello { name: plain_text(&hello.name), version: plain_text(&hello.version), ..hello })
+            let [name, version] = [&hello.name, &hello.version].map(|text| to_terminal_safe_line(text));
+            Ok(EngineHello { name, version, ..hello })
         }
-        EngineReply::Failed { text } => Err(EngineFault::GaveUp(plain_text(&text))),
+        EngineReply::Failed { text } => Err(EngineFault::GaveUp(to_terminal_safe_line(&text))),
         _ => Err(EngineFault::NoReply { what: "hello", within: HELLO_TIMEOUT }),
     }
 }

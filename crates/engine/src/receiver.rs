@@ -1,4 +1,4 @@
-//! The generic receive side of the stream level: counts every frame in one account, over any frame level.
+//! The generic receive side of the stream level, over any frame level: counts every frame in exactly one class.
 //!
 //! ```text
 //!  frame -> tag? -> stream -> number -> as sent? -> window (new, late, duplicate, stale) -> latency, jitter, series
@@ -69,7 +69,7 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
             && let Some(program) = tap.ring_filter()
             && self.port.filter_in_kernel(program)?
         {
-            tap.set_filtered_before();
+            tap.mark_filtered_before_ring();
         }
         let state = ReceiverState::from_job(job);
         self.port.set_traffic_expectation(state.needs_frequent_reads());
@@ -78,7 +78,7 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
     }
 
     fn apply_control(&mut self, control: StreamControl) {
-        // A stop concerns senders only: receivers go on until they are finished.
+        // A stop concerns senders only: receivers continue until they are finished.
         if let (StreamControl::StartAt(start), Some(state)) = (control, &mut self.state) {
             state.start = start;
         }
@@ -128,7 +128,7 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
         for tap in self.state.iter_mut().flat_map(|state| &mut state.taps) {
             tap.on_ring_dropped(counters.ring_dropped);
         }
-        Ok(self.state.as_ref().map_or(counters, |state| state.add_port_counts(counters)))
+        Ok(self.state.as_ref().map_or(counters, |state| state.with_receiver_counts(counters)))
     }
 
     fn clock_bound(&self) -> Nanos {

@@ -20,12 +20,13 @@ struct RecentRun {
     key: u64,
 }
 
-/// Returns the runs before this one, the latest first. Remembers this one for later runs, if it has a name.
-pub(crate) fn remember_run(run: &str, key: TagKey) -> Vec<EarlierRun> {
-    remember_run_in(&runtime_directory::runtime_path_for(RECENT_RUNS_DIRECTORY).join("keys.json"), run, key)
+/// Returns the runs before this one, the latest first. Also stores this run for later runs, if it has an id.
+pub(crate) fn list_earlier_runs_and_remember(run: &str, key: TagKey) -> Vec<EarlierRun> {
+    let directory = runtime_directory::runtime_path_for(RECENT_RUNS_DIRECTORY);
+    list_earlier_runs_and_remember_in(&directory.join("keys.json"), run, key)
 }
 
-fn remember_run_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {
+fn list_earlier_runs_and_remember_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {
     // One lock covers reading, changing and writing: without it, the second of two runs that begin at once
     // would overwrite the entry of the first.
     let _held = runtime_directory::lock_file_for_update(path);
@@ -57,10 +58,12 @@ mod tests {
         std::thread::scope(|scope| {
             for number in 0..12_u64 {
                 let path = &path;
-                scope.spawn(move || remember_run_in(path, &format!("r{number}"), TagKey(number)));
+                scope.spawn(move || {
+                    list_earlier_runs_and_remember_in(path, &format!("r{number}"), TagKey(number))
+                });
             }
         });
-        let known = remember_run_in(&path, "last", TagKey(99));
+        let known = list_earlier_runs_and_remember_in(&path, "last", TagKey(99));
         assert_eq!(known.len(), 12, "{known:?}");
     }
 }

@@ -42,7 +42,8 @@ impl PartlyReadFile {
         Self::new(self.file)
     }
 
-    /// Skips bytes that begin at `from`; returns how many there were, or may have been.
+    /// Skips `bytes` bytes that begin at `from`; returns how many were skipped. In a seekable file this may be more
+    /// than there were: seeking beyond the end succeeds.
     fn skip_bytes(&mut self, from: u64, bytes: u64) -> io::Result<u64> {
         match self.file.seek(SeekFrom::Start(from.saturating_add(bytes))) {
             Ok(_) => {
@@ -76,10 +77,10 @@ impl std::fmt::Debug for RecordedBytes {
 impl RecordedBytes {
     /// Starts at the beginning of a file or pipe.
     pub fn new(file: File) -> io::Result<Self> {
-        PartlyReadFile::new(file).and_then(Self::from_begin)
+        PartlyReadFile::new(file).and_then(Self::from_file_start)
     }
 
-    fn from_begin(file: PartlyReadFile) -> io::Result<Self> {
+    fn from_file_start(file: PartlyReadFile) -> io::Result<Self> {
         Ok(Self(if file.begin.get_ref()[..] == ZSTD_MAGIC {
             RecordedKind::Squeezed(zstd::Decoder::new(file)?)
         } else {
@@ -98,7 +99,7 @@ impl RecordedBytes {
             RecordedKind::Plain(file) => file,
             RecordedKind::Squeezed(decoder) => decoder.finish().into_inner(),
         };
-        file.rewind_file().and_then(Self::from_begin)
+        file.rewind_file().and_then(Self::from_file_start)
     }
 
     /// Skips bytes that begin at `from`; returns how many there were. For an uncompressed file this may be too many:

@@ -50,7 +50,7 @@ impl SkippedPackets {
         let reasons = [
             (self.cut, "were cut by a snap length"),
             (self.other_link, "are not Ethernet frames"),
-            (self.short, "are too short for Ethernet"),
+            (self.short, "are too short for an Ethernet header"),
         ];
         let remarks = reasons.iter().filter(|(packets, _)| *packets > 0);
         remarks

@@ -41,7 +41,7 @@ use packetrig_stats::terms::RunTerms;
 use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
 use places::PortPlaces;
-use prepare::{bind_plan, check_frame_sizes, open_local_ports, stream_spec};
+use prepare::{bind_plan, build_stream_spec, check_frame_sizes, open_local_ports};
 use running_port::RunningPort;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -141,11 +141,11 @@ impl TestRig {
         // This is asked a second time, because shares of a link speed become frames per second only on open ports.
         places.check_permit_of_open_ports(&plan, &infos)?;
         let specs: Vec<_> = (0..plan.streams.len())
-            .map(|stream| stream_spec(&plan, &places, stream, None))
+            .map(|stream| build_stream_spec(&plan, &places, stream, None))
             .collect::<Result<_, _>>()?;
         let running_ports = set_up_ports(open, &plan.plan, options, &places)?;
         let steered_streams = options.terms.steered.then(|| vec![SteeredStreamState::default(); specs.len()]);
-        // Without steering, packetrig cannot switch them on later.
+        // Without steering, packetrig cannot switch the emulated interfaces on later.
         let on = plan.plan.auto_start || !options.terms.steered;
         let mut rig = Self {
             plan,
@@ -166,7 +166,7 @@ impl TestRig {
             watcher: None,
             clock: RealClock::new(),
         };
-        rig.switch_protocols(on)?;
+        rig.set_protocols_enabled(on)?;
         Ok(rig)
     }
 
@@ -175,7 +175,7 @@ impl TestRig {
         self.running_ports.iter().map(|running| (running.port_index(), running.info().clone())).collect()
     }
 
-    fn running(&mut self, port: usize) -> Option<&mut RunningPort> {
+    fn running_port_mut(&mut self, port: usize) -> Option<&mut RunningPort> {
         self.running_ports.iter_mut().find(|running| running.port_index() == port)
     }
 
@@ -194,7 +194,7 @@ impl TestRig {
     fn start_watcher(&mut self) -> Result<(), Error> {
         let mut ports = Vec::with_capacity(self.running_ports.len());
         for running in &self.running_ports {
-            ports.extend(running.site()?.map(|site| (running.port_index(), site)));
+            ports.extend(running.device_site()?.map(|site| (running.port_index(), site)));
         }
         self.watcher = Some(PortWatcher::start(ports)?);
         Ok(())
@@ -203,10 +203,10 @@ impl TestRig {
     /// Returns whether a stream that is sent here is received on another node, which alone knows its losses.
     fn has_receivers_elsewhere(&self) -> bool {
         self.locally_sent_streams()
-            .any(|stream| !self.plan.plan.streams[stream].rx.iter().all(|port| self.runs_port(*port)))
+            .any(|stream| !self.plan.plan.streams[stream].rx.iter().all(|port| self.has_running_port(*port)))
     }
 
-    fn runs_port(&self, port: usize) -> bool {
+    fn has_running_port(&self, port: usize) -> bool {
         self.running_ports.iter().any(|running| running.port_index() == port)
     }
 
@@ -270,7 +270,7 @@ fn set_up_ports(
         running.set_up_captures(plan, options, &mut files)?;
     }
     for running in &mut ports {
-        running.set_up_host(plan, options, places.permit())?;
+        running.start_device_host(plan, options, places.permit())?;
     }
     Ok(ports)
 }

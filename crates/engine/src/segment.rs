@@ -31,9 +31,8 @@ impl StreamSegment {
     /// Creates a segment that begins with frame `first`, due `at` after T. The index of `first` is 0 after a start;
     /// after a pause or a change it continues where the stream stopped.
     pub fn new(first: FrameIndex, at: Nanos, template: Arc<FrameTemplate>, timeline: StreamTimeline) -> Self {
-        // Due times come from the timeline's own origin and are shifted, so a frame keeps its place in its burst and
-        // the rounding of the exact schedule after a pause.
-        // The difference may be negative. It wraps here and back in `due_time`.
+        // Due times are computed from the timeline's own origin and shifted, so that after a pause a frame keeps its
+        // place in its burst and the exact rounding. The shift may be negative: it wraps here and back in `due_time`.
         let shift = at.as_u64().wrapping_sub(timeline.due_time(first.index).as_u64());
         Self { first: first.number, index: first.index, at, shift, template, timeline }
     }
@@ -43,13 +42,14 @@ impl StreamSegment {
         &self.template
     }
 
-    /// Returns their rhythm and amount, in frames of the template.
+    /// Returns the schedule of its frames, by their index in the template.
     pub const fn timeline(&self) -> &StreamTimeline {
         &self.timeline
     }
 
-    /// Returns whether it began with a start: counts since the start begin with it.
-    pub const fn is_fresh(&self) -> bool {
+    /// Returns whether it starts with the first frame of the template, that is, follows a start and no pause or change.
+    /// Counts since the start begin with such a segment.
+    pub const fn starts_at_first_frame(&self) -> bool {
         self.index == 0
     }
 
@@ -75,7 +75,7 @@ impl StreamSegment {
     }
 
     /// Returns the number of the first frame that is not due yet `elapsed` after T.
-    pub fn frames_due_before(&self, elapsed: Nanos) -> u64 {
+    pub fn first_number_due_from(&self, elapsed: Nanos) -> u64 {
         if elapsed <= self.at {
             return self.first;
         }
@@ -85,7 +85,7 @@ impl StreamSegment {
         self.first.saturating_add(index - self.index)
     }
 
-    /// Returns when it ends although frames are left, from T; only a segment with a time limit does.
+    /// Returns the time from T at which it ends even if frames are left; `None` without a time limit.
     pub fn time_limit(&self) -> Option<Nanos> {
         Some(self.at + self.time_left(self.index)?)
     }
@@ -96,8 +96,8 @@ impl StreamSegment {
         Some(length.saturating_sub(since_first(&self.timeline, index)))
     }
 
-    /// Returns the rhythm of `wanted` from frame `index` on, for a stream that has followed this segment so far. The
-    /// rest of a time limit stays the same at any rate, however often the rate has changed.
+    /// Returns the schedule `wanted` from frame `index` on, for a stream that has followed this segment so far. The
+    /// rest of a time limit stays the same, however often the rate has changed.
     pub fn timeline_from(&self, index: u64, wanted: StreamTimeline) -> StreamTimeline {
         match (self.time_left(index), wanted.shape) {
             (Some(left), SendPattern::Within(_)) => {

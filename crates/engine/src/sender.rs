@@ -3,9 +3,9 @@
 //! ```text
 //!  streams: next due instants in a heap -> those due now -> render into ring slots -> one flush per batch
 //! ```
-//! Frame `n` is due at `start + timeline.due(n)`, computed from the origin each time. A sender that is behind counts
-//! late frames and catches up by the rule of `catch_up`; it never moves the schedule. A stream with a time limit ends
-//! at that time (plus [`LATE_SENDING_GRACE`]), even if frames are unsent.
+//! Frame `n` is due at `start + timeline.due_time(n)`, computed from the origin each time. A sender that is behind
+//! counts late frames and catches up by the rule of `catch_up`; it never moves the schedule. A stream with a time limit
+//! ends at that time (plus [`LATE_SENDING_GRACE`]), even if frames are unsent.
 //!
 //! Invariant: frames of a stream leave in order, without gaps in their numbers.
 
@@ -94,7 +94,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
     }
 
     /// Stops permanently if the lease has expired; checked when a frame is due.
-    fn stop_without_lease(&mut self, start: MonoTime, now: MonoTime) {
+    fn stop_if_lease_expired(&mut self, start: MonoTime, now: MonoTime) {
         // A waiting sender sends nothing, and its lease may be renewed before the next frame is due.
         if self.due.peek().is_none_or(|Reverse((due, _))| *due > now) {
             return;
@@ -107,9 +107,9 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
         }
     }
 
-    /// Forgets frames that are due after a stop. Those that were due before it may leave late, as before the end of a timed stream: a
-    /// sender that had no processor for a moment then owes nothing.
-    fn forget_frames_after_stop(&mut self, now: MonoTime) {
+    /// Drops frames that are due after a stop. Frames that were due before it may still leave for
+    /// [`LATE_SENDING_GRACE`], as at the end of a timed stream: a sender that briefly got no processor can catch up.
+    fn drop_frames_due_after_stop(&mut self, now: MonoTime) {
         let Some(stopped) = self.stopped else { return };
         let is_over = now > stopped + LATE_SENDING_GRACE;
         self.due.retain(|Reverse((due, _))| !is_over && *due < stopped);
@@ -137,12 +137,12 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                     PeekMut::pop(top);
                     continue;
                 }
-                let is_scheduled = lane.frames.are_scheduled();
+                let is_scheduled = lane.frames.has_scheduled_due_time();
                 if is_scheduled {
                     catch_up.update_lag(instant, now);
                 }
                 // The top of the heap is the earliest lane: if it has to wait, all lanes have to wait.
-                let allowed = if is_scheduled { catch_up.schedule_time(now) } else { now };
+                let allowed = if is_scheduled { catch_up.latest_allowed_due_time(now) } else { now };
                 if instant > allowed || stopped.is_some_and(|stopped| instant >= stopped) {
                     return None;
                 }
@@ -227,10 +227,10 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
             let idle = NextStep::IdleUntil(now + Nanos::from_millis(5));
             return Ok(if self.stopped.is_some() { NextStep::Done } else { idle });
         };
-        self.stop_without_lease(start, now);
+        self.stop_if_lease_expired(start, now);
         self.build_batch(start);
         self.hand_over_frames()?;
-        self.forget_frames_after_stop(now);
+        self.drop_frames_due_after_stop(now);
         // Frames that wait in the ring need another call, whatever the schedule says.
         if !self.unconfirmed.is_empty() || self.port.pending_frames() > 0 {
             return Ok(NextStep::Busy);
@@ -238,12 +238,12 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
         Ok(match self.due.peek() {
             None => NextStep::Done,
             Some(Reverse((due, lane))) => {
-                let is_scheduled = self.lanes[*lane].frames.are_scheduled();
+                let is_scheduled = self.lanes[*lane].frames.has_scheduled_due_time();
                 let release = if is_scheduled { self.catch_up.release_time(*due, now) } else { *due };
                 if release <= now {
                     NextStep::Busy
                 } else {
-                    NextStep::IdleUntil(self.catch_up.wait_until(release, now))
+                    NextStep::IdleUntil(self.catch_up.wait_deadline(release, now))
                 }
             }
         })

@@ -164,7 +164,7 @@ pub struct ClockSkew {
 }
 
 impl ClockSkew {
-    /// Returns the time that the far end's clock shows `at`.
+    /// Returns the time that the far end's clock shows at time `at` of the simulation.
     pub fn shown_time(self, at: MonoTime) -> MonoTime {
         // The product uses 128 bits: nanoseconds times drift may exceed 64 bits.
         let drift = i128::from(at.as_nanos()) * i128::from(self.drift_ns_per_s) / 1_000_000_000;

@@ -69,10 +69,11 @@ impl FrameSource {
 }
 
 impl StreamSpec {
-    /// Returns the seconds of series to reserve for this stream when `streams` share the memory: its length and a
-    /// minute for late frames; a day, or less if there are many, if it has no end.
+    /// Returns how many seconds of series to reserve for this stream when `streams` streams share the memory. A
+    /// stream with an end needs its duration and a minute for late frames. An endless stream gets a day, or less if
+    /// there are many streams.
     pub fn series_seconds_to_reserve(&self, streams: usize) -> usize {
-        // Reserved up front, so that a hot loop never allocates.
+        // The memory is reserved up front, so that a hot loop never allocates.
         let share = (MAX_RESERVED_SERIES_SECONDS / streams.max(1)).min(DAY);
         let is_unpaced = matches!(&self.source, FrameSource::Recorded(track) if track.recording().timing == ReplayTiming::Fastest);
         let end = self.timeline.end_time().filter(|_| !is_unpaced);
@@ -167,7 +168,7 @@ pub struct SendingRecord {
     pub fault: Option<String>,
 }
 
-/// An order to running streams.
+/// A command to running streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamControl {
     /// Origin of every schedule: frame 0 is due then, plus its stream's delay.
@@ -255,7 +256,7 @@ pub trait SteeredReceiver {
 pub trait StreamRx: Send {
     /// Accepts the job; may allocate. Receives from now on.
     fn arm_receiver(&mut self, job: RxJob) -> Result<(), crate::Error>;
-    /// Applies an order; receivers need the origin of the schedules.
+    /// Applies a command. Receivers need the origin of the schedules.
     fn apply_control(&mut self, control: StreamControl);
     /// Sets how the clocks of these streams' senders relate to this one, from now on. Before, frames of a stream that
     /// another node sends have no latency.

@@ -1,4 +1,5 @@
-//! Losses of this machine's taps in their own rings, so that a run next to one does not blame the device for them.
+//! Losses of this machine's taps in their own rings. A run reads them, so that it does not blame the device for frames
+//! that a tap lost.
 //!
 //! A tap that forwards in its process keeps a file with its losses and with the time up to which they are known; it
 //! holds a lock next to it. A run checks at its end: a loss of a tap, or a time that a tap did not report, puts the
@@ -30,7 +31,7 @@ const LOSS_FILE_CHECK_INTERVAL_NS: u64 = 5_000_000;
 /// Age after which the file of an ended tap is removed.
 const ENDED_TAP_FILE_LIFETIME: Nanos = Nanos::from_secs(24 * 3600);
 
-/// Frames that a tap lost in its rings between two looks at them.
+/// Frames that a tap lost in its rings between two readings of their counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct TapLoss {
     from: MonoTime,
@@ -99,7 +100,7 @@ impl TapLossLog {
         }
         // An older reading does not move the known time back.
         file.told = file.told.max(looked);
-        // A loss is written at once: a tap that is killed later has told it.
+        // A loss is written at once: a tap that is killed later has already reported it.
         if more > 0 || file.told >= self.written + LOSS_FILE_UPDATE_INTERVAL {
             self.written = file.told;
             self.write_file()?;
@@ -137,7 +138,7 @@ fn remove_old_files(directory: &Path, now: MonoTime) {
         let is_old =
             read_file(&path).is_none_or(|file| file.told + ENDED_TAP_FILE_LIFETIME < now || now < file.told);
         if is_old && !runtime_directory::is_file_held(&path) {
-            // An error is ignored: no run asks for the time of such a file.
+            // An error is ignored: the file concerns no later run.
             drop(remove_files(&path));
         }
     }
@@ -238,7 +239,7 @@ impl TapLossFile {
 
 /// Looks for losses of taps during a run that may have lost frames, and adds them to the result of its node: as events
 /// of all ports, which put losses of that time in doubt, and as caveats, which name the tap.
-pub(crate) fn add_doubts(result: &mut NodeResult, sends_elsewhere: bool) {
+pub(crate) fn add_tap_loss_doubts(result: &mut NodeResult, sends_elsewhere: bool) {
     let has_losses = result.receive.iter().any(|received| received.counts.sequence.lost > 0);
     // A run without lost frames has no doubtful losses, so it need not wait for taps.
     if has_losses || sends_elsewhere {
@@ -256,12 +257,12 @@ fn add_tap_loss_caveats(result: &mut NodeResult, times: &[DoubtfulTapTime]) {
         let tap = &time.tap;
         let text = match time.frames {
             Some(frames) => format!(
-                "tap {tap} on this machine lost {frames} frames in its own rings between {from:.3} s and {until:.3} s: losses of that \
-                    time are in doubt"
+                "tap {tap} on this machine lost {frames} frames in its own rings between {from:.3} s and \
+                {until:.3} s: losses of the run in that period are in doubt"
             ),
             None => format!(
-                "tap {tap} on this machine reports no counts after {from:.3} s: it was killed or is \
-                stopped, so losses since then are in doubt"
+                "tap {tap} on this machine reports no counts after {from:.3} s: the tap was killed or is \
+                stopped, so losses of the run since then are in doubt"
             ),
         };
         let (doubt, subject) = (CaveatKind::TapLost, result.node.clone());

@@ -1,8 +1,8 @@
 //! Worker threads: each owns one half of a port and does nothing else.
 //!
-//! Orders arrive through a channel that is read between steps; counts leave ten times a second through a mutex that is
-//! never held longer than a copy takes. A worker that meets an error stops working, publishes its counts and waits for
-//! the end of the run: counts are never lost with a port. A panic is detected by the next check.
+//! Commands arrive through a channel that is read between steps; counts leave ten times a second through a mutex that
+//! is never held longer than a copy takes. A worker that meets an error stops working, publishes its counts and waits
+//! for the end of the run: counts are never lost with a port. A panic is detected by the next check.
 //!
 //! Invariants: a worker is always joined; dropping its handle tells it to quit and waits. Its half of the port is
 //! returned, whatever error it met.
@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Longest sleep between two looks at the orders.
+/// Longest sleep between two checks for commands.
 const ORDER_CHECK_INTERVAL: Nanos = Nanos::from_millis(5);
-/// Waiting for orders ends this long before the next frame is due: the kernel may wake the thread late.
+/// Waiting for commands ends this long before the next frame is due: the kernel may wake the thread late.
 const ORDER_WAIT_MARGIN: Nanos = Nanos::from_millis(1);
 /// Interval of publications: at every multiple of this on the clock, so that all workers publish at nearly one instant.
 const PUBLICATION_INTERVAL: Nanos = Nanos::from_millis(100);
@@ -89,14 +89,14 @@ pub(crate) struct WorkerFault {
     pub(crate) since: MonoTime,
 }
 
-/// Work of a worker between two looks at its orders.
+/// Work of a worker between two checks for commands.
 pub(crate) trait WorkerTask: Send + 'static {
     type Counts: Send + 'static;
     fn apply_control(&mut self, control: StreamControl);
     fn run_step(&mut self, now: MonoTime) -> Result<NextStep, Error>;
     /// Waits for work, at most until `until`.
     fn wait_for_work_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error>;
-    /// Returns whether only orders and the time bring work, so that it may wait on the channel of orders.
+    /// Returns whether work comes only from commands and from the clock, so that the worker may wait for commands.
     fn needs_only_commands(&self) -> bool {
         false
     }
@@ -141,7 +141,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
     }
 
     pub(crate) fn send_control(&self, control: StreamControl) {
-        self.send_order(WorkerCommand::Control(control));
+        self.send_command(WorkerCommand::Control(control));
     }
 
     /// Runs a request on the worker between two steps, and waits for its answer. The effect is published by then.
@@ -150,7 +150,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         request: impl FnOnce(&mut W) -> R + Send + 'static,
     ) -> Result<R, Error> {
         let (reply, answer) = crossbeam_channel::bounded(1);
-        self.send_order(WorkerCommand::Ask(Box::new(move |work| {
+        self.send_command(WorkerCommand::Ask(Box::new(move |work| {
             let done = request(work);
             Box::new(move || ignore_closed_channel(reply.send(done)))
         })));
@@ -162,8 +162,8 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         Err(Error::Bug("a worker ended before it answered"))
     }
 
-    fn send_order(&self, order: WorkerCommand<W>) {
-        // A worker that has panicked needs no orders; the next `check` detects it.
+    fn send_command(&self, order: WorkerCommand<W>) {
+        // A worker that has panicked needs no commands; the next `check_alive` detects it.
         ignore_closed_channel(self.orders.send(order));
     }
 
@@ -197,14 +197,15 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         Ok(())
     }
 
-    /// Tells the worker to end, without waiting. [`Self::quit_and_join`] then waits less: several workers end at the same time.
+    /// Tells the worker to end, without waiting. [`Self::quit_and_join`] then waits less: several workers end
+    /// at the same time.
     pub(crate) fn request_quit(&self) {
-        self.send_order(WorkerCommand::Quit);
+        self.send_command(WorkerCommand::Quit);
     }
 
     /// Ends the worker and takes back its half, whatever error it met.
     pub(crate) fn quit_and_join(&mut self) -> Result<FinishedWorker<W>, Error> {
-        self.send_order(WorkerCommand::Quit);
+        self.send_command(WorkerCommand::Quit);
         let thread = self.thread.take().ok_or(Error::Bug("a worker was ended twice"))?;
         thread.join().map_err(|_| Error::Panicked(self.name.clone()))
     }
@@ -214,7 +215,7 @@ impl<W, S> Drop for PortWorker<W, S> {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             ignore_closed_channel(self.orders.send(WorkerCommand::Quit));
-            // A caller that drops a worker without `quit` is handling another error already.
+            // A caller that drops a worker without `quit_and_join` is handling another error already.
             drop(thread.join());
         }
     }
@@ -227,7 +228,7 @@ fn run_worker<W: WorkerTask>(
     shared: &WorkerState<W::Counts>,
     ready: Sender<()>,
 ) -> FinishedWorker<W> {
-    // An error is ignored: without the right to it this is an ordinary thread, and the cost shows as
+    // An error is ignored: without the right to precedence the thread works all the same, and a busy machine shows as
     // late or lost frames.
     drop(sched::request_precedence());
     let mut since = clock.now();
@@ -257,14 +258,14 @@ fn work_until_quit<W: WorkerTask>(
     loop {
         match woken_by.take().map_or_else(|| inbox.try_recv(), Ok) {
             Ok(WorkerCommand::Control(control)) => {
-                // An order may be new work for a worker that was done.
+                // A control may be new work for a worker that was done.
                 shared.done.store(false, Ordering::Release);
                 work.apply_control(control);
             }
             Ok(WorkerCommand::Ask(request)) => {
                 let reply = request(work);
                 // This comes before the reply, so that the caller finds the effect in the published counts.
-                let published = publish_latest_counts(work, clock, shared);
+                let published = read_and_publish_counts(work, clock, shared);
                 reply();
                 // The counters are read after the reply: the caller gets its answer even if reading fails.
                 published?;
@@ -281,13 +282,13 @@ fn work_until_quit<W: WorkerTask>(
         let is_done = step == NextStep::Done;
         if is_done && !shared.done.load(Ordering::Relaxed) {
             // The counts are published before `done` is set: a reader that sees `done` then finds the last counts.
-            publish_latest_counts(work, clock, shared)?;
+            read_and_publish_counts(work, clock, shared)?;
         }
         shared.done.store(is_done, Ordering::Release);
         if now >= publish_at {
             // The next time counts from now: a delayed worker skips periods and does not make up for them.
             publish_at = next_publication_time(now, W::PUBLISH_AFTER);
-            publish_latest_counts(work, clock, shared)?;
+            read_and_publish_counts(work, clock, shared)?;
         }
         *since = now;
         let until = match step {
@@ -319,15 +320,15 @@ fn answer_until_quit<W: WorkerTask>(
     }
 }
 
-/// Waits for work, at most until `until`; returns the order that ended the wait, if one did.
+/// Waits for work, at most until `until`; returns the command that ended the wait, if one did.
 fn wait_for_work<W: WorkerTask>(
     work: &mut W,
     clock: &dyn WorkerClock,
     inbox: &Receiver<WorkerCommand<W>>,
     until: MonoTime,
 ) -> Result<Option<WorkerCommand<W>>, Error> {
-    // An order can interrupt a wait on the channel, but the kernel may wake the thread late. So that wait
-    // ends shortly before the next frame, and `idle` waits for the exact time.
+    // A command can interrupt a wait on the channel, but the kernel may wake the thread late. So that wait ends
+    // shortly before the next frame is due, and `wait_for_work_until` waits for the exact time.
     let free = until.since(clock.now()).as_u64().saturating_sub(ORDER_WAIT_MARGIN.as_u64());
     if work.needs_only_commands() && free > 0 {
         return Ok(inbox.recv_timeout(std::time::Duration::from_nanos(free)).ok());
@@ -336,7 +337,7 @@ fn wait_for_work<W: WorkerTask>(
     Ok(None)
 }
 
-fn publish_latest_counts<W: WorkerTask>(
+fn read_and_publish_counts<W: WorkerTask>(
     work: &mut W,
     clock: &dyn WorkerClock,
     shared: &WorkerState<W::Counts>,

@@ -55,7 +55,7 @@ pub fn open_port(
     why: String,
 ) -> Result<OpenPort, Error> {
     let claim = packet::reserve_interface(port, options.confirmed)?;
-    let features = netdev::xdp_features(&claim.netns, claim.link.index).unwrap_or_default();
+    let features = netdev::read_xdp_features(&claim.netns, claim.link.index).unwrap_or_default();
     // Without promiscuous mode a card drops frames for other addresses before the program sees them.
     let promiscuous =
         port.promiscuous.then(|| PromiscuousMode::enable_on(&claim.netns, claim.link.index, &claim.location));
@@ -64,8 +64,8 @@ pub fn open_port(
         if options.has_devices { FramesPassedToStack::Neighbours } else { FramesPassedToStack::Nothing };
     let rx_options = XdpRxOptions { native: features.native, snap: MAX_WHOLE_FRAME_BYTES, pass };
     let rx = XdpRx::open_on_interface(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
-    // Immediately, as with the rings of `packet`: a frame in the ring and not in the interface's
-    // count unbalances the ledger.
+    // The count restarts immediately, as in `packet::open_port`: a frame in the ring and not in the interface's count
+    // would make the counters of the port disagree.
     rx_meter.restart_interface_counts()?;
     let mut info = claim.port_info(port)?;
     info.back_end = if method == SendMethod::Socket(None) { BackEnd::AfXdp } else { BackEnd::Xdp };
@@ -74,14 +74,14 @@ pub fn open_port(
     info.tx_stamp = StampKind::Software;
     info.rx_stamp = stamp_kind_for(features);
     let exchange = SocketHandover::default();
-    // Live frames at first: whether the far end accepts them is known only when all ports are open; `XdpHold::settle`
-    // then puts a socket into the exchange if it must.
+    // Live frames at first: whether the far end accepts them is known only when all ports are open. If it does not,
+    // `XdpHold::await_ready` then puts a socket into the exchange.
     let tx = SwitchTx::new(LiveSender::new(&claim, claim.start_meter()?)?, exchange.clone());
     let mut hold = XdpHold {
         netns: NetNs::duplicate(&claim.netns)?,
         index: claim.link.index,
         location: claim.location.clone(),
-        longest: options.largest.map(|largest| packet::longest_frame(&claim.link, Some(largest))),
+        longest: options.largest.map(|largest| packet::max_frame_len_without_fcs(&claim.link, Some(largest))),
         exchange,
         socket: None,
         _promiscuous: promiscuous.transpose()?,
@@ -109,8 +109,8 @@ fn stamp_kind_for(features: XdpFeatures) -> StampKind {
     if features.native { StampKind::Driver } else { StampKind::Software }
 }
 
-/// Measures how long the programs take per frame, in ns: (sending, receiving). Outside any interface.
-pub fn time_per_frame(streams: &[Arc<StreamSpec>]) -> Result<(u32, u32), Error> {
+/// Measures how long the BPF programs take per frame, in ns: (sending, receiving). Uses no interface.
+pub fn measure_time_per_frame(streams: &[Arc<StreamSpec>]) -> Result<(u32, u32), Error> {
     let compiled = tables::compile_tables(streams)?;
     let options = LiveOptions { key: 1, late_after_ns: 0, batch: 64, pace: tx::LIVE_FRAME_PACE };
     let mut live = LiveTx::open_on_interface(1, &compiled.tables, options)?;

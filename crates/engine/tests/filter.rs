@@ -86,8 +86,8 @@ const EXPRESSIONS: &[&str] = &[
 const MATCH: u32 = 2;
 const MISMATCH: u32 = 1;
 const ENDINGS: FilterEndings<'static> = FilterEndings {
-    on_match: &[EbpfInsn::return_value(2), EbpfInsn::exit()],
-    on_mismatch: &[EbpfInsn::return_value(1), EbpfInsn::exit()],
+    on_match: &[EbpfInsn::set_result(2), EbpfInsn::exit()],
+    on_mismatch: &[EbpfInsn::set_result(1), EbpfInsn::exit()],
 };
 
 /// Random numbers that depend only on the seed.

@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let document = document(&lab);
     let plane = EnginePlane::default();
     let is_kept = arguments.next().is_some_and(|word| word == "kept");
-    let mut executor = LocalExecutor(if is_kept { plane.keeping_ports() } else { plane });
+    let mut executor = LocalExecutor(if is_kept { plane.with_ports_kept_open() } else { plane });
     let mut times = Vec::new();
     for number in 0..runs {
         times.push(measure(&mut executor, &document, options(number, back_end))?);

@@ -1,9 +1,9 @@
 //! The loop around the agent machine: messages in, orders to the data plane, replies and samples out.
 //!
-//! On one machine there is nothing else. In a fleet the node's [`NodeMembership`] stands beside it; only this
-//! module uses its clocks, leases and spool, and passes them on.
+//! In a fleet, the loop also uses the clocks, leases and spool of the node's [`NodeMembership`]. On a single machine
+//! there is no membership.
 
-use crate::blame::node_fault_of;
+use crate::blame::engine_error_to_fault;
 use crate::error::{Error, ignore_failure};
 use crate::event_log;
 use crate::membership::NodeMembership;
@@ -27,9 +27,9 @@ mod changes;
 mod steps;
 mod turns;
 
-/// Asks the senders and not the lease: the controller may have renewed the lease after the senders stopped,
-/// or it expired after the senders ended by themselves.
-fn senders_done(plane: &mut dyn DataPlane) -> Result<AgentEvent, EngineError> {
+/// Builds the event for senders that are done. The senders report whether the lease stopped them. The lease itself
+/// would mislead: it may have been renewed after the senders stopped, or have expired after they ended by themselves.
+fn build_senders_done_event(plane: &mut dyn DataPlane) -> Result<AgentEvent, EngineError> {
     let sent = plane.sent_totals()?;
     let lease_ended = plane.lease_ended()?;
     Ok(AgentEvent::SendersDone { sent, lease_ended })
@@ -39,13 +39,13 @@ fn senders_done(plane: &mut dyn DataPlane) -> Result<AgentEvent, EngineError> {
 mod tests;
 
 const SAMPLE_INTERVAL: Nanos = Nanos::from_millis(125);
-/// A sample that comes a little early is still reported in its turn, not one interval later.
+/// Tolerance of report times: a sample that comes a little early is still reported, and not one interval later.
 const HALF_SAMPLE_INTERVAL: Nanos = Nanos::from_millis(62);
 /// Longest time between two samples, however rarely the controller wants them.
 const MAX_SAMPLE_INTERVAL: Nanos = Nanos::from_secs(2);
 
-/// Serves one node's part in runs until `over` is set; then everything is stopped and closed. Returns the first error of the data plane:
-/// the controller received only its text.
+/// Serves one node's part in runs until `over` is set; then everything is stopped and closed. Returns the first error
+/// of the data plane, because the controller receives only its text.
 pub fn serve_agent<E: Endpoint>(
     endpoint: E,
     planes: &mut dyn PlaneSource,
@@ -96,7 +96,7 @@ struct AgentShell<'a, E> {
     plan: Option<NodePlan>,
     /// A plane that is finished but not yet closed: closing takes some time, and the result need not wait for it.
     finished: Option<Box<dyn DataPlane>>,
-    /// The plane's receivers are at work: they serve a further attempt as they are.
+    /// True if the receivers of the plane are running: a further attempt uses them as they are.
     is_armed: bool,
     failure: Option<EngineError>,
     sample_at: MonoTime,
@@ -154,16 +154,16 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             self.on_message(envelope.body);
         }
         self.feed_event(AgentEvent::Tick);
-        self.watch_senders();
-        self.report_sample();
+        self.check_senders_done();
+        self.sample_counts_if_due();
         // The first call after a run starts the time for which ports are kept,
         // so there must be none during a run.
         if self.plane.is_none() {
             self.planes.close_unused_ports(now());
         }
-        // Hellos go out during a run, too: the controller learns of a node's
-        // troubles and its overload by them.
-        if self.membership.as_mut().is_some_and(NodeMembership::take_due_hello) {
+        // Hellos are also sent during a run: with them the controller learns of a
+        // node's problems and overload.
+        if self.membership.as_mut().is_some_and(NodeMembership::refresh_hello_if_due) {
             self.send_hello(None);
         }
     }
@@ -175,7 +175,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             }
             (MessageBody::Command(head, command), Some(member)) => {
                 // The controller's times are converted to this node's clock here; the machine knows only one clock.
-                let command = member.with_local_times(command);
+                let command = member.convert_command_times(command);
                 self.feed_event(AgentEvent::Command(head, command));
             }
             // Without a fleet there are no leases: the agent gives up after a long silence of its controller.
@@ -183,7 +183,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             (MessageBody::RollCall(call), Some(_)) => self.send_hello(Some(call)),
             // Clock fits of another run would shift the streams of this run.
             (MessageBody::Clocks(head, fits), Some(member)) if self.agent.head() == Some(&head) => {
-                let shifts = member.clock_shifts(fits);
+                let shifts = member.update_clock_shifts(fits);
                 // A node that has finished measures no latency any more.
                 if self.plane.is_some()
                     && let Err(fault) = self.shift_clocks(&shifts)
@@ -191,13 +191,13 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                     self.feed_event(AgentEvent::Failed(fault));
                 }
             }
-            (MessageBody::Stored(mark), Some(member)) => member.delete_stored(&mark),
+            (MessageBody::Stored(mark), Some(member)) => member.delete_stored_segments(&mark),
             // Messages that are not for an agent, or that need a part which this agent does not have.
             _ => {}
         }
     }
 
-    /// Sends a hello: the answer to a roll call, or without one at each beat.
+    /// Sends a hello. `answers`: the roll call that it answers; `None` for the hello of every second.
     fn send_hello(&mut self, answers: Option<Nonce>) {
         let epoch = self.agent.epoch();
         let busy = self.agent.blocking_run().cloned();
@@ -207,9 +207,10 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         }
     }
 
-    /// Hands an event to the machine and performs the actions that it asks for; their outcomes go before any other event.
+    /// Passes an event to the machine and performs the actions that it returns. The machine gets their outcomes
+    /// before any other event.
     fn feed_event(&mut self, event: AgentEvent) {
-        // A queue and no recursion: outcomes are handled in the order of their actions.
+        // With a queue instead of recursion, outcomes are handled in the order of their actions.
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             event_log::log_agent_event(self.agent.head(), &event);
@@ -221,12 +222,12 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         self.finished = None;
     }
 
-    /// Performs an action. Also a failure is an event: without one the machine would wait for its answer for ever.
+    /// Performs an action. A failure is also an event: without one the machine would wait for the outcome for ever.
     fn perform_action(&mut self, action: AgentAction) -> Option<AgentEvent> {
-        self.try_agent_action(action).unwrap_or_else(|fault| Some(AgentEvent::Failed(fault)))
+        self.try_perform_action(action).unwrap_or_else(|fault| Some(AgentEvent::Failed(fault)))
     }
 
-    fn try_agent_action(&mut self, action: AgentAction) -> Result<Option<AgentEvent>, NodeFault> {
+    fn try_perform_action(&mut self, action: AgentAction) -> Result<Option<AgentEvent>, NodeFault> {
         event_log::log_agent_action(self.agent.head(), &action);
         match action {
             AgentAction::Reply(head, reply) => self.post_to_controller(MessageBody::Reply(head, reply)),
@@ -237,13 +238,14 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 self.pulse = None;
                 // This comes after the plane: when the supervisor stops watching, no sender is left.
                 let left = self.membership.as_mut().map_or(Ok(()), NodeMembership::leave_run);
-                return Ok(Self::failure_event(left));
+                return Ok(Self::failure_to_event(left));
             }
             AgentAction::StartAt(start) => {
                 let at = self.membership.as_mut().map_or(start, |member| member.fix_local_start(start));
-                // The supervisor watches from before the first frame: a crash in between must not leave a sender unwatched.
+                // The supervisor watches from before the first frame: a crash in between must not leave a sender
+                // unwatched.
                 let watched = self.membership.as_mut().map_or(Ok(()), NodeMembership::begin_sending);
-                let failed = Self::failure_event(watched);
+                let failed = Self::failure_to_event(watched);
                 if failed.is_none() {
                     require_part(&mut self.plane)?.start_at(at);
                     self.sending_since = Some(at);
@@ -258,33 +260,33 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             AgentAction::Finish(sent) => return self.finish_run(&sent),
             AgentAction::Remember(epoch) => {
                 let kept = self.membership.as_ref().map_or(Ok(()), |member| member.remember_epoch(epoch));
-                return Ok(Self::failure_event(kept));
+                return Ok(Self::failure_to_event(kept));
             }
             AgentAction::Renew(head, nonce) => self.post_to_controller(MessageBody::Renew(head, nonce)),
             AgentAction::Extend(until) => {
                 let extended = self.membership.as_ref().map_or(Ok(()), |member| member.extend_lease(until));
-                return Ok(Self::failure_event(extended));
+                return Ok(Self::failure_to_event(extended));
             }
             AgentAction::Spool(result) => return self.spool_result(&result),
         }
         Ok(None)
     }
 
-    fn watch_senders(&mut self) {
+    fn check_senders_done(&mut self) {
         if !self.agent.awaits_senders() {
             return;
         }
         let Some(plane) = self.plane.as_mut() else { return };
         if plane.senders_done() {
-            let event = senders_done(plane.as_mut());
-            let event = event.unwrap_or_else(|error| self.failed_event(error));
+            let event = build_senders_done_event(plane.as_mut());
+            let event = event.unwrap_or_else(|error| self.record_failed_event(error));
             self.feed_event(event);
             let rested = self.membership.as_mut().map_or(Ok(()), NodeMembership::stop_watching);
-            self.report_failure(rested);
+            self.report_if_failed(rested);
         }
     }
 
-    fn report_sample(&mut self) {
+    fn sample_counts_if_due(&mut self) {
         if !self.agent.is_running() || now() < self.sample_at {
             return;
         }
@@ -300,10 +302,10 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                     self.report_at = now() + self.report_every.saturating_sub(HALF_SAMPLE_INTERVAL);
                     self.post_to_controller(MessageBody::Telemetry(head, Box::new(sample)));
                 }
-                self.report_failure(kept);
+                self.report_if_failed(kept);
             }
             Err(error) => {
-                let event = self.failed_event(error);
+                let event = self.record_failed_event(error);
                 self.feed_event(event);
             }
         }
@@ -314,24 +316,24 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         ignore_failure(self.endpoint.post_message(&NodeName::controller(), body));
     }
 
-    /// An error outside the data plane ends the run on this node, too.
-    fn failure_event(outcome: Result<(), Error>) -> Option<AgentEvent> {
+    /// Converts an error outside the data plane to an event. Such an error also ends the run on this node.
+    fn failure_to_event(outcome: Result<(), Error>) -> Option<AgentEvent> {
         outcome.err().map(|error| AgentEvent::Failed(error.to_fault()))
     }
 
-    fn report_failure(&mut self, outcome: Result<(), Error>) {
-        if let Some(event) = Self::failure_event(outcome) {
+    fn report_if_failed(&mut self, outcome: Result<(), Error>) {
+        if let Some(event) = Self::failure_to_event(outcome) {
             self.feed_event(event);
         }
     }
 
-    fn failed_event(&mut self, error: EngineError) -> AgentEvent {
+    fn record_failed_event(&mut self, error: EngineError) -> AgentEvent {
         AgentEvent::Failed(self.record_failure(error))
     }
 
     /// Converts an error for the controller. The first error is stored for the caller of [`serve_agent`].
     fn record_failure(&mut self, error: EngineError) -> NodeFault {
-        let fault: NodeFault = node_fault_of(&error);
+        let fault: NodeFault = engine_error_to_fault(&error);
         // Later errors are mostly consequences of the first one.
         self.failure.get_or_insert(error);
         fault
@@ -344,5 +346,5 @@ fn require_part<T>(part: &mut Option<T>) -> Result<&mut T, NodeFault> {
 }
 
 fn not_prepared_fault() -> NodeFault {
-    node_fault_of(&EngineError::Bug("a command refers to a run that is not prepared on this node"))
+    engine_error_to_fault(&EngineError::Bug("a command refers to a run that is not prepared on this node"))
 }

@@ -1,4 +1,5 @@
-//! Assigns the errors of this crate to the plan, the machine or the program, and turns them into faults for the controller.
+//! Assigns the errors of this crate to the plan, the machine or the program, and turns them into
+//! faults for the controller.
 
 use crate::Error;
 use crate::fleet::FetchError;
@@ -17,23 +18,23 @@ impl Error {
             Self::DamagedRecord { .. } => Blame::Usage,
             Self::NodesTaken(_) => Blame::Busy,
             Self::NotPermitted(_) => Blame::Unconfirmed,
-            // A plan that names an interface which is missing fails alike on one machine and on a fleet.
+            // A plan with a missing interface gets the same blame on one machine and on a fleet.
             Self::NotPlaced(_) | Self::NeverRan | Self::LeadershipLost => Blame::World,
             Self::Watch(source) | Self::Epoch(source) | Self::ClockSocket(source) | Self::Thread(source) => {
                 Blame::from_io(source)
             }
-            Self::AgentDied(_) | Self::NotLed(_) | Self::NoJournal => Blame::Bug,
+            Self::AgentDied(_) | Self::NotLed(_) | Self::NoJournal | Self::WriterEnded => Blame::Bug,
         }
     }
 
-    /// The error as a node reports it to its controller.
+    /// Converts the error to the fault that a node reports to its controller.
     pub fn to_fault(&self) -> NodeFault {
         NodeFault { blame: self.blame(), text: self.to_string() }
     }
 }
 
-/// An error of the data plane as a node reports it to its controller.
-pub(crate) fn node_fault_of(error: &packetrig_engine::Error) -> NodeFault {
+/// Converts an error of the data plane to the fault that a node reports to its controller.
+pub(crate) fn engine_error_to_fault(error: &packetrig_engine::Error) -> NodeFault {
     NodeFault { blame: error.blame(), text: error.to_string() }
 }
 

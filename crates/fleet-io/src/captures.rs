@@ -1,7 +1,7 @@
 //! Sends a node's captures to the fleet's operator, in ranges, on a separate thread.
 //!
-//! Invariant: only files in the directory of captures are read. No more bytes of a run's captures leave the node than its owner allows,
-//! here and through the spool together. A file is read one range at a time.
+//! Invariant: only files in the directory of captures are read. The bytes of a run's captures that leave the node,
+//! here and through the spool together, never exceed the limit of its owner. A file is read one range at a time.
 
 use crate::error::{Error, ignore_failure};
 use packetrig_fleet::captures::{
@@ -35,7 +35,7 @@ pub type SharedAllowance = Arc<Mutex<CaptureAllowance>>;
 /// Opens the connection for questions; called again when it is lost.
 pub type OpenCaptures = Box<dyn FnMut() -> Result<Box<dyn CaptureQuestions>, fabric::Error> + Send>;
 
-/// The thread that answers; it ends when this is dropped.
+/// Handle of the thread that answers questions. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct CaptureServer {
     over: Arc<AtomicBool>,
@@ -96,7 +96,7 @@ fn serve_questions(captures: &CaptureDirectory, mut open: OpenCaptures, over: &A
     }
 }
 
-/// Directory of the captures, and the bytes of them that may leave.
+/// Directory of the captures, with the limit for bytes that may leave the node.
 struct CaptureDirectory {
     directory: PathBuf,
     allowance: SharedAllowance,
@@ -132,12 +132,15 @@ impl CaptureDirectory {
 
     fn open_capture(&self, run: &RunId, file: &str) -> io::Result<File> {
         if !is_plain_file_name(&run.0) || !is_plain_file_name(file) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a valid name of a capture"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the name of the run or file is not valid",
+            ));
         }
         let path = self.directory.join(&run.0).join(file);
         // A symbolic link could lead out of the directory.
         if !std::fs::symlink_metadata(&path)?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the capture is not a regular file"));
         }
         File::open(path)
     }
@@ -147,7 +150,7 @@ impl CaptureDirectory {
 fn is_plain_file_name(name: &str) -> bool {
     let has_plain_characters =
         name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '='));
-    // A dot at the beginning would admit `..`. Linux allows 255 bytes for the name of a file (NAME_MAX).
+    // A dot at the beginning would allow `..`. Linux allows 255 bytes for the name of a file (NAME_MAX).
     !name.is_empty() && name.len() <= MAX_NAME_BYTES && !name.starts_with('.') && has_plain_characters
 }
 
@@ -162,7 +165,7 @@ fn read_range(file: &File, offset: u64, length: u32) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length as usize];
     let mut filled = 0;
     while filled < bytes.len() {
-        // Fewer bytes at the end of the file: the asker compares with the size.
+        // At the end of the file there are fewer bytes; the asker compares their number with the size.
         match file.read_at(&mut bytes[filled..], offset.saturating_add(filled as u64))? {
             0 => break,
             count => filled += count,
@@ -197,7 +200,7 @@ mod tests {
     fn captures(place: &Path, per_run: u64) -> CaptureDirectory {
         let limits = SpoolLimits { bytes: 1 << 20, keep_free: 0 };
         let spool = ResultSpool::open_or_create(&place.join("spool"), limits, Box::new(|_| None)).unwrap();
-        let allowance = Arc::new(Mutex::new(spool.capture_allowance(per_run).unwrap()));
+        let allowance = Arc::new(Mutex::new(spool.open_capture_allowance(per_run).unwrap()));
         CaptureDirectory { directory: place.join("captures"), allowance }
     }
 
@@ -252,6 +255,6 @@ mod tests {
             give(&captures, "r1", "one", CaptureRequest::Range { offset, length: 50_000 }).unwrap();
         }
         let refused = give(&captures, "r1", "two", ALL).unwrap_err();
-        assert!(refused.contains("more than the 100000 B"), "{refused}");
+        assert!(refused.contains("the limit of 100000 B"), "{refused}");
     }
 }

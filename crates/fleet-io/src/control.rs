@@ -52,26 +52,28 @@ pub(crate) enum LocalRunEvent {
 pub(crate) trait RunServices {
     /// Returns the next thing that happened; an error ends the run.
     fn next_local_event(&mut self) -> Result<Option<LocalRunEvent>, Error>;
-    /// Takes in the hello of a node.
+    /// Handles the hello of a node.
     fn on_hello(&mut self, _from: &NodeName, _hello: NodeHello) {}
-    /// Takes in the counts of a node so far.
+    /// Handles a sample of a node's counts.
     fn on_sample(&mut self, _from: &NodeName, _sample: &CountSample) {}
-    /// Takes in a node's comparison of its clock with this one.
+    /// Handles a node's comparison of its clock with the controller's.
     fn on_clock_record(&mut self, _from: NodeName, _record: ClockRecord) {}
-    /// Comparisons of the nodes' clocks with this one, for those that have reported it.
+    /// Returns the clock comparisons that a node needs, of the nodes that have reported theirs; `None` on a
+    /// single machine, which has one clock.
     fn clock_fits(&self, _for: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
         None
     }
     /// Returns the command with only the parts that concern this node.
-    fn share_for_node(&self, _for: &NodeName, command: NodeCommand) -> NodeCommand {
+    fn command_for_node(&self, _for: &NodeName, command: NodeCommand) -> NodeCommand {
         command
     }
-    /// Returns the reply without statements that this node may not make.
+    /// Returns the reply without entries about streams that other nodes send.
     fn filter_reply(&self, _from: &NodeName, reply: NodeReply) -> NodeReply {
         // On one machine this program acts for all nodes.
         reply
     }
-    /// Begins to save the record that a later controller needs of the run. The caller asks for the outcome before the next record comes.
+    /// Begins to save the record that a later controller needs. The caller asks for the outcome before it
+    /// saves the next record.
     fn save_record(&mut self, _record: RunRecord) {
         // On one machine a run ends with its process: no later controller would read the record.
     }
@@ -129,7 +131,8 @@ struct ControlLoop<'a, 'u, E> {
     endpoint: &'a mut E,
     services: &'a mut dyn RunServices,
     user: RunUser<'u>,
-    /// Actions that the machine has decided, with the time of the decision. They are performed once the record before them is saved.
+    /// Actions that the machine has decided, with the time of the decision. They are performed once the record
+    /// before them is saved.
     waiting: VecDeque<(MonoTime, ControllerAction)>,
     is_recording: bool,
     /// Time of the first event.
@@ -153,15 +156,16 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             let turn = if comes_beside { MAX_MESSAGE_WAIT } else { self.user.turn };
             let turn = deadline.since(now()).min(turn);
             let envelope = self.endpoint.receive_message(turn);
-            // Measures the whole iteration: a process that was stopped at any point in it comes back late.
+            // The whole iteration is measured, because the process may be stopped at any point in it.
             let here = now();
             let stood_still = here.since(heard).saturating_sub(turn);
             heard = here;
-            // A process that was stopped has not received its nodes' messages: their silence during that time means nothing.
+            // A process that was stopped has not received its nodes' messages: their silence during that time means
+            // nothing.
             if stood_still > STANDSTILL_THRESHOLD {
                 self.feed_event(ControllerEvent::StoodStill(stood_still))?;
             }
-            let event = envelope.and_then(|envelope| self.convert_to_event(envelope));
+            let event = envelope.and_then(|envelope| self.dispatch_message(envelope));
             self.feed_event(event.unwrap_or(ControllerEvent::Tick))?;
             for trouble in self.endpoint.take_problems() {
                 self.emit_event(now(), RunEventKind::Finding(trouble.to_string()));
@@ -183,7 +187,8 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         Ok(())
     }
 
-    fn convert_to_event(
+    /// Passes the message to the services, or returns the event for the machine.
+    fn dispatch_message(
         &mut self,
         MessageEnvelope { from, body }: MessageEnvelope,
     ) -> Option<ControllerEvent> {
@@ -218,7 +223,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         // Events carry the time of the decision, even if writing the record before them takes a while.
         let at = now();
         for action in self.machine.handle_event(event, at) {
-            // A lease waits for no record: nodes would stop sending because a disk is slow.
+            // A lease does not wait for a record: otherwise nodes would stop sending because of a slow disk.
             if matches!(action, ControllerAction::Grant(..)) {
                 self.perform_action(at, action)?;
             } else {
@@ -228,7 +233,8 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         self.perform_waiting_actions(Nanos::ZERO)
     }
 
-    /// Performs waiting actions in their order, up to a record that is not saved yet. `within`: time that the first record may take.
+    /// Performs waiting actions in their order, up to a record that is not saved yet. `within`: time to wait
+    /// for the first record.
     fn perform_waiting_actions(&mut self, mut within: Nanos) -> Result<(), Error> {
         loop {
             if self.is_recording {
@@ -247,7 +253,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             let Some((at, action)) = self.waiting.pop_front() else { return Ok(()) };
             self.perform_action(at, action)?;
             // A record that was queued just now is usually saved within this time. Then
-            // the actions behind it wait for no turn.
+            // the actions after it need not wait for the next iteration.
             within = RECORD_SAVE_WAIT;
         }
     }
@@ -271,7 +277,8 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         Ok(())
     }
 
-    /// Sends a command. One that is too large for any fabric would never be answered, so it is refused in the name of its node.
+    /// Sends a command. A command that is too large would never be answered, so this returns a refusal as if the
+    /// node had sent it.
     fn send_command(
         &mut self,
         to: NodeName,
@@ -282,8 +289,9 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         if let (NodeCommand::Confirm { .. }, Some(fits)) = (&command, self.services.clock_fits(&to)) {
             self.post_message(&to, MessageBody::Clocks(head.clone(), fits));
         }
-        let command = match self.services.share_for_node(&to, command) {
-            // A node gets its own key, made from the controller's key: the key of one node cannot move the clock of another.
+        let command = match self.services.command_for_node(&to, command) {
+            // A node gets its own key, derived from the controller's key, so it cannot falsify the clock of another
+            // node.
             NodeCommand::Prepare(mut own) => {
                 own.clock = own.clock.map(|server| clock::with_node_key(&server, &to));
                 NodeCommand::Prepare(own)

@@ -1,5 +1,5 @@
-//! Starts of a plan that failed because the message reached some nodes too late, as happens on a busy machine. The plan starts again as
-//! another run, a few times at most. The report of the run that started names the failed starts.
+//! Repeats the start of a plan if the start message reached some nodes too late, as happens on busy machines. Each
+//! further start is another run, and there are only a few. The report of the run that started names the failed starts.
 
 use crate::error::Error;
 use crate::open_run::OpenRun;
@@ -17,7 +17,7 @@ pub struct LateStartedRuns {
 }
 
 impl LateStartedRuns {
-    /// Returns whether the plan is begun again if this start fails, too.
+    /// Returns whether the plan is started again if this start fails.
     pub fn may_retry_start(&self, operator: &dyn RunOperator) -> bool {
         // `runs` does not yet contain the current start.
         self.runs.len() + 1 < MAX_PLAN_STARTS && !operator.is_interrupted()
@@ -46,7 +46,7 @@ impl LateStartedRuns {
                 earlier.len() + 1,
                 earlier.join(" and of ")
             ),
-            // The earlier starts sent nothing, so they put no count of this run in doubt.
+            // The earlier starts sent nothing, so the counts of this run are not in doubt.
             matters: false,
         };
         report.caveats.push(caveat.clone());

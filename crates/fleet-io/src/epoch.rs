@@ -5,10 +5,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Reads the number that was written last; 0 if none was.
+/// Reads the epoch that was written last; 0 if there is no file.
 pub fn read_epoch(path: &Path) -> io::Result<u64> {
     match fs::read_to_string(path) {
-        // A file that cannot be read is an error, not epoch 0: that would let an old controller in.
+        // An invalid file is an error and not epoch 0: with epoch 0 the node would obey an old controller.
         Ok(text) => text.trim().parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
         Err(error) => Err(error),

@@ -37,9 +37,10 @@ pub enum Error {
     /// Other controllers lead nodes that the plan needs.
     #[error("{}", .0.iter().map(|(node, lead)| format!("node {node} {lead}")).collect::<Vec<_>>().join("; "))]
     NodesTaken(BTreeMap<NodeName, NodeLead>),
-    /// This process could not refresh its record for so long that another controller has ended its term.
+    /// This controller could not refresh its record for so long that another controller has ended its term.
     #[error(
-        "another controller has taken over the nodes of this one, because this one did not refresh its record for 15 s; start the run again"
+        "another controller has taken over the nodes, because this controller did not refresh its record for \
+         15 s; start the run again"
     )]
     LeadershipLost,
     /// A run began without the leads of its nodes.
@@ -57,8 +58,8 @@ pub enum Error {
     /// The record that was stored at the beginning of a run cannot be read.
     #[error("the record of unfinished run {run} is damaged: {why}")]
     DamagedRecord { run: RunId, why: String },
-    /// A node returned a result for a run that it never began.
-    #[error("a node has a result for a run that it never began; this is a bug in packetrig")]
+    /// The node has a result, but no journal of its run was begun.
+    #[error("this node has a result of a run that it never began; this is a bug in packetrig")]
     NoJournal,
     /// The deadline could not be written for the supervisor.
     #[error("cannot write the send deadline of this node (file `watch` in its directory): {0}")]
@@ -72,6 +73,8 @@ pub enum Error {
     /// No thread could be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
+    #[error("the thread that writes results to the spool panicked: this is a bug in packetrig")]
+    WriterEnded,
 }
 
 /// Drops the result of a request that may fail without harm; a comment at the call says why.

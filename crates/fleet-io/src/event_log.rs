@@ -1,5 +1,5 @@
-//! Log events about a run: the decisions of its controller, and the states of the run on a node. The field
-//! `run` is the same on all machines.
+//! Logs the decisions of a run's controller, and the states of the run on a node. The field `run` is the
+//! same on all machines.
 
 use packetrig_fleet::agent::{AgentAction, AgentEvent};
 use packetrig_fleet::message::{MessageHead, NodeCommand};
@@ -12,13 +12,15 @@ pub(crate) fn log_run_event(event: &RunEvent) {
     let run = &event.run;
     match &event.kind {
         RunEventKind::StateChanged(state) => info!(%run, %state, "run changed its state"),
-        RunEventKind::StartSet { at } => debug!(%run, at_ns = at.as_nanos(), "start time chosen"),
+        RunEventKind::StartSet { at } => {
+            debug!(%run, at_ns = at.as_nanos(), "controller chose the start time");
+        }
         RunEventKind::Ports { node, ports } => {
             debug!(%run, %node, ports = ports.len(), "node opened its ports");
         }
         // Every node sends several each second, so they are below the level of all other events.
-        RunEventKind::Counters { node, .. } => tracing::trace!(%run, %node, "sample received"),
-        RunEventKind::Steered { number, outcome: Ok(()) } => info!(%run, number, "change made"),
+        RunEventKind::Counters { node, .. } => tracing::trace!(%run, %node, "sample of counts received"),
+        RunEventKind::Steered { number, outcome: Ok(()) } => info!(%run, number, "nodes made the change"),
         RunEventKind::Steered { number, outcome: Err(fault) } => warn!(%run, number, %fault, "change failed"),
         RunEventKind::Finding(finding) => warn!(%run, finding = %finding, "run has a finding"),
         RunEventKind::Ended(RunOutcome::Failed { fault }) => warn!(%run, %fault, "run failed"),
@@ -26,7 +28,7 @@ pub(crate) fn log_run_event(event: &RunEvent) {
     }
 }
 
-/// Logs an event of a node. `head`: the run that it is in.
+/// Logs an event of a node. `head`: the run that the node takes part in.
 pub(crate) fn log_agent_event(head: Option<&MessageHead>, event: &AgentEvent) {
     let (run, attempt) = (run_name_of(head), head.map(|head| head.attempt));
     match event {
@@ -55,7 +57,7 @@ pub(crate) fn log_agent_event(head: Option<&MessageHead>, event: &AgentEvent) {
 pub(crate) fn log_agent_action(head: Option<&MessageHead>, action: &AgentAction) {
     let run = run_name_of(head);
     match action {
-        AgentAction::StartAt(at) => info!(run, at_ns = at.as_nanos(), "start confirmed"),
+        AgentAction::StartAt(at) => info!(run, at_ns = at.as_nanos(), "start time confirmed"),
         AgentAction::StopSenders => info!(run, "senders told to stop"),
         AgentAction::Release => info!(run, "ports closed"),
         _ => {}

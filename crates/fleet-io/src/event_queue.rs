@@ -12,10 +12,12 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, scope};
 
-/// Maximum number of samples of counts that wait for the user. A fleet of 1000 nodes sends that many in less than a second.
+/// Maximum number of samples of counts that wait for the user. A fleet of 1000 nodes sends that many in
+/// less than a second.
 const MAX_SAMPLES: usize = 1024;
 
-/// Does `work`, which puts events into a queue. They go to `on_event` on another thread. Returns when all of them are delivered.
+/// Runs `work`, which puts events into a queue. Another thread passes them to `on_event`. Returns when
+/// all events are delivered.
 pub(crate) fn with_event_thread<T>(
     on_event: RunEventCallback<'_>,
     work: impl FnOnce(&EventQueue) -> T,
@@ -62,7 +64,8 @@ impl Drop for CloseOnDrop<'_> {
 }
 
 impl QueueState {
-    /// Counts a sample, and leaves out the oldest one if too many wait: the last one of a run is always delivered.
+    /// Counts a new sample, and drops the oldest waiting one if too many wait. So the last sample of a
+    /// run is always delivered.
     fn make_room_for_sample(&mut self) {
         self.samples += 1;
         if self.samples > MAX_SAMPLES
@@ -84,8 +87,8 @@ impl EventQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Panics if the user's code has panicked: the work ends in the same way, as if it had called that code itself.
-    pub(crate) fn assert_is_read(&self) {
+    /// Panics if the user's code has panicked on the other thread, as if the work had called that code itself.
+    pub(crate) fn panic_if_reader_panicked(&self) {
         assert!(!self.lock_state().is_closed, "the reader of the run's events has panicked");
     }
 
@@ -180,7 +183,7 @@ mod tests {
             queue.push_event(&sample(0));
             // It comes to that, sooner or later.
             loop {
-                queue.assert_is_read();
+                queue.panic_if_reader_panicked();
             }
         })
         .unwrap_or_else(|error| panic!("{error}"));

@@ -1,6 +1,7 @@
-//! This process as one of a fleet's controllers: runs on many nodes, through the same controller machine as on one.
+//! Makes this process one of a fleet's controllers. It executes runs on many nodes, with the same controller machine
+//! as on one machine.
 //!
-//! It answers leases, compares clocks, collects results and gives out runs, until the [`FleetExecutor`] is
+//! The controller answers leases, compares clocks, collects results and executes runs, until the [`FleetExecutor`] is
 //! dropped. It leads the nodes of its run until the run has ended; other controllers lead other nodes.
 //!
 //! Invariant: no message goes to a node under an epoch that another controller has taken over.
@@ -44,7 +45,7 @@ use crate::agent::now;
 use crate::clock::ClockResponder;
 use crate::control::{ControlledRun, RunUser};
 use crate::error::{Error, ignore_failure};
-use crate::local::{EndedRun, RunExecutor, RunOptions, run_facts, run_preparation};
+use crate::local::{EndedRun, RunExecutor, RunOptions, build_run_facts, build_run_preparation};
 use collector::{OtherRuns, SegmentCollector};
 use commit_times::CommitTimes;
 use leadership::FleetLeadership;
@@ -71,13 +72,13 @@ const MAX_SAMPLES_PER_SECOND: u64 = 5000;
 /// Configuration of a controller.
 pub struct ControllerConfig {
     pub identity: ControllerIdentity,
-    /// Shows other controllers of this machine that this one is running. `None`: they have to watch its record.
+    /// Shows other controllers on this machine that this one is running. With `None` they must watch its record.
     pub presence: Option<ControllerPresence>,
     /// Times of its term.
     pub times: ControllerTermTimes,
     /// Name of this machine's clock, in the form in which nodes name their clocks.
     pub clock: String,
-    /// Seals the probes of clocks.
+    /// Key that authenticates clock probes.
     pub key: ClockKey,
     /// Store of the results of all runs.
     pub store: Box<dyn ResultStore>,
@@ -91,7 +92,7 @@ pub struct ControllerConfig {
     pub reads_all_runs: bool,
 }
 
-/// Keeps the record of a run in the controller's own catalogue, too.
+/// Also saves the record of a run in the controller's own catalogue.
 pub type RunRecordCallback = Box<dyn FnMut(&RunRecord) -> Result<(), String> + Send>;
 
 impl std::fmt::Debug for ControllerConfig {
@@ -114,7 +115,7 @@ pub struct FleetExecutor<F: Fabric> {
     responder: ClockResponder,
     collector: SegmentCollector,
     leadership: FleetLeadership,
-    /// Dropped after the leadership: this controller is present until its term has ended.
+    /// Dropped after the leadership, so that this controller counts as running until its term has ended.
     presence: Option<ControllerPresence>,
     note: RunRecordCallback,
     policies: RunPolicies,
@@ -129,13 +130,13 @@ pub struct FleetExecutor<F: Fabric> {
 #[derive(Debug)]
 pub struct InheritedRun {
     pub record: RunRecord,
-    /// Nodes that other controllers lead, or have ended it on: they get no message.
+    /// Nodes that other controllers lead, or on which they have ended the run. These nodes get no message.
     pub elsewhere: BTreeSet<NodeName>,
-    /// The parts of nodes that are stored already.
+    /// Results of nodes that are stored already.
     pub on_hand: Vec<StoredPart>,
 }
 
-/// The fate of a run's nodes at its end.
+/// What happens to the leads of a run's nodes when the run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeRetention {
     /// The nodes are given back.
@@ -194,7 +195,8 @@ where
         let mut members = FleetMembers::default();
         let mut roster = config.roster;
         let mut round_trips = RoundTrips::default();
-        // The call comes before the recall: nodes that answer describe themselves, and the roster describes only the other nodes.
+        // The roll call comes before the roster is read: nodes that answer describe themselves, and only the other
+        // nodes are restored from the roster.
         round_trips.ask_all_nodes(&mut endpoint, &mut members, &roster.enrolled)?;
         roster.save_members(&members);
         roster.restore_nodes(&mut members);
@@ -204,7 +206,7 @@ where
             presences: config.presence.as_ref().map(|presence| presence.directory().clone()),
             reads_all: config.reads_all_runs,
         };
-        let incoming = fabric.open_inlet(&me.controller)?;
+        let incoming = fabric.open_result_inlet(&me.controller)?;
         Ok(Self {
             me,
             endpoint,
@@ -225,39 +227,39 @@ where
         })
     }
 
-    /// Decides what happens to the nodes of later runs when they end. Nodes that stay led are given back when
-    /// a run needs other nodes, or when this value is dropped.
-    pub const fn retain_nodes(&mut self, retention: NodeRetention) {
+    /// Sets what happens to the nodes of later runs when these end. Nodes that stay led are given back when a run
+    /// needs other nodes, or when this value is dropped.
+    pub const fn set_retention(&mut self, retention: NodeRetention) {
         self.retention = retention;
     }
 
-    /// The members of the fleet, as of now.
-    pub fn member_rows(&mut self) -> Result<Vec<MemberRow>, Error> {
+    /// Asks all nodes for a hello, and returns the members of the fleet.
+    pub fn refresh_member_rows(&mut self) -> Result<Vec<MemberRow>, Error> {
         self.ask_all_nodes()?;
         Ok(self.members.member_rows(now()))
     }
 
     /// Ports of the fleet with a label, including ports of absent nodes.
     pub fn count_labelled_ports(&self, label: &str) -> usize {
-        places::count_labelled_in_fleet(label, &self.members)
+        places::count_labelled_ports_in_fleet(label, &self.members)
     }
 
     /// Enrolled nodes that never sent a hello to any controller.
-    pub fn never_heard(&self) -> Vec<NodeName> {
+    pub fn nodes_never_heard(&self) -> Vec<NodeName> {
         let enrolled = self.roster.enrolled.iter();
         enrolled.filter(|node| self.members.get(node).is_none()).cloned().collect()
     }
 
-    /// Runs that an earlier controller began and did not end.
-    pub fn unfinished_records(&mut self) -> Result<Vec<RunRecord>, Error> {
+    /// Reads the records of runs that were not ended, by this or another controller.
+    pub fn read_unfinished_records(&mut self) -> Result<Vec<RunRecord>, Error> {
         let keys = self.records.list_keys("run.")?;
         let found = self.records.get_records(&keys)?.into_iter().flatten();
         let records = found.filter_map(|found| found.decode_value());
         Ok(records.filter(RunRecord::is_unfinished).collect())
     }
 
-    /// The record of a run that was not ended.
-    pub fn unfinished_record(&mut self, run: &RunId) -> Result<Option<RunRecord>, Error> {
+    /// Reads the record of a run; `None` if the run has ended or has no record.
+    pub fn read_unfinished_record(&mut self, run: &RunId) -> Result<Option<RunRecord>, Error> {
         let found = self.records.get_record(&RunRecord::record_key(run))?;
         let record = found.as_ref().and_then(StoredRecord::decode_value);
         Ok(record.filter(RunRecord::is_unfinished))
@@ -273,17 +275,18 @@ where
     ) -> Result<EndedRun, Error> {
         let InheritedRun { record, elsewhere, on_hand } = inherited;
         self.ask_all_nodes()?;
-        let facts = run_facts(document, options, record.all_nodes());
+        let facts = build_run_facts(document, options, record.all_nodes());
         let limits = RunLimits::for_fleet(self.round_trips.longest_round_trip(&record.nodes), options.drain);
-        let machine =
-            ControllerMachine::from_record(record, self.epoch(), limits).without_commands_to(elsewhere);
+        let machine = ControllerMachine::from_record(record, self.led_epoch_or_zero(), limits)
+            .without_commands_to(elsewhere);
         let has = RunStartingState { on_hand, reads_results: true, ..RunStartingState::default() };
         let ControlledRun { controller, times } = self.conduct_run(machine, has, user)?;
         Ok(EndedRun { controller, times, failure: None, facts })
     }
 
-    /// Confirms to nodes which of the results that they keep are stored: the controller that stored them may have ended before it did so.
-    /// `below` returns the end of the stored part of a node in an attempt of a run.
+    /// Tells nodes which of the results that they keep are stored, because the controller that stored them may have
+    /// ended before it told them. `below` returns the first segment number that is not stored, for a node in an
+    /// attempt of a run.
     pub fn confirm_stored_segments(&mut self, below: &dyn Fn(&NodeName, &RunId, u32) -> u64) {
         for UncollectedPart { node, run, attempt, .. } in self.members.uncollected_parts() {
             let below = below(&node, &run, attempt);
@@ -297,7 +300,7 @@ where
     }
 
     fn ask_all_nodes(&mut self) -> Result<(), Error> {
-        // Enrolled nodes that are absent were awaited when the fleet was opened, so they are not expected again.
+        // When the fleet was opened, it waited for absent enrolled nodes, so this call does not wait for them again.
         self.round_trips.ask_all_nodes(&mut self.endpoint, &mut self.members, &BTreeSet::new())?;
         self.roster.save_members(&self.members);
         Ok(())
@@ -327,14 +330,14 @@ where
         let PlaceSettlement { places, absent } = led.settlement.clone();
         let nodes = places::nodes_of_places(&places);
         let facts =
-            RunFacts { places: places.clone(), ..run_facts(document.text(), &options, nodes.clone()) };
+            RunFacts { places: places.clone(), ..build_run_facts(document.text(), &options, nodes.clone()) };
         let limits = RunLimits::for_fleet(self.round_trips.longest_round_trip(&nodes), options.drain);
         let limits = self.commits.shorten_lead(limits);
         let head = MessageHead { run: options.run.clone(), attempt: 1, epoch, plan: facts.plan.clone() };
         // This command has the controller's own key. Each node gets its own key when the command is sent.
         let clock = Some(self.responder.server().clone());
-        let say_every = say_every(nodes.len(), options.drain);
-        // One controller answers all questions for leases, so each of many nodes asks more rarely.
+        let say_every = telemetry_interval(nodes.len(), options.drain);
+        // One controller answers all requests for leases, so in a large fleet each node asks less often.
         let renew_every = limits.lease.map(|terms| terms.renewal_interval(nodes.len()));
         let steered = options.terms.steered;
         let keep_ports_ns = self.retention.port_retention_time();
@@ -344,7 +347,7 @@ where
             renew_every,
             keep_ports_ns,
             clock,
-            ..run_preparation(document, options)
+            ..build_run_preparation(document, options)
         };
         let senders = StreamSenders::from_plan(document.plan(), &preparation.places);
         // A change of a steered run refers to the whole plan, so every node needs the whole plan.
@@ -369,23 +372,24 @@ where
     }
 }
 
-/// The time between two samples of a node. All nodes together send no more than one processor takes in beside the leases. But each sends
-/// at least twice within the drain time, because frames that still arrive prolong it.
-fn say_every(nodes: usize, drain: Nanos) -> Nanos {
+/// Returns the time between two samples of a node. All nodes together send at most [`MAX_SAMPLES_PER_SECOND`], so that
+/// one processor can handle samples and leases. But each node sends at least twice within the drain time, because
+/// frames that still arrive prolong the drain.
+fn telemetry_interval(nodes: usize, drain: Nanos) -> Nanos {
     let wanted = Nanos::new((nodes as u64).saturating_mul(1_000_000_000 / MAX_SAMPLES_PER_SECOND));
     wanted.min(Nanos::new(drain.as_u64() / 2))
 }
 
-/// Starting conditions of a run that begins, or is taken up.
+/// Starting conditions of a run that begins, or that this controller takes over.
 #[derive(Debug, Default)]
 struct RunStartingState {
-    /// Results that are stored.
+    /// Results of the run that are stored already.
     on_hand: Vec<StoredPart>,
     shares: Option<NodeShares>,
     senders: StreamSenders,
-    /// The controller collects the results of the run. The results of a run that is only released wait for
-    /// the catalogue that began it.
+    /// True if the controller collects the results of the run. If a run is only released, its results wait for
+    /// the controller with the catalogue in which the run began.
     reads_results: bool,
-    /// Its record is not changed.
+    /// True if the run's record is not changed.
     writes_no_record: bool,
 }

@@ -1,7 +1,8 @@
 //! Runs a node: performs the actions that the agent machine requests on the data plane. [`run_local`] runs a
 //! plan on one machine with one controller and one agent over the local fabric.
 //!
-//! It decides nothing: `fleet` decides when to arm, start, stop or give up, and `engine` how.
+//! This crate makes no decisions about a run: `fleet` decides when to arm, start, stop or give up,
+//! and `engine` decides how.
 //!
 //! Invariant: when [`run_local`] returns or unwinds, the agent's thread is joined and its ports are closed.
 #![forbid(unsafe_code)]

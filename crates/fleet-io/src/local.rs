@@ -1,4 +1,4 @@
-//! A run on one machine.
+//! Executes runs on one machine, and defines the interface of executors.
 
 use crate::agent::serve_agent;
 use crate::control::{ControlledRun, LocalRunEvent, RunEventCallback, RunServices, RunUser, control_run};
@@ -24,13 +24,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, ScopedJoinHandle, scope};
 
-/// Longest wait for a message, and so for the user's stop.
+/// Longest wait for a message. A stop of the user is noticed within this time.
 const MAX_MESSAGE_WAIT: Nanos = Nanos::from_millis(20);
 /// Time for which the agent continues while its controller is silent. In one process, silence means that the
 /// controller's thread gets no processor; a controller that ends stops the agent at once.
 const SILENCE_TIMEOUT: Nanos = Nanos::from_secs(600);
 
-/// Options of a run beside its plan.
+/// Options of a run that are not part of its plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunOptions {
     pub run: RunId,
@@ -40,7 +40,7 @@ pub struct RunOptions {
     pub started_wall_ns: u64,
     #[serde(flatten)]
     pub terms: RunTerms,
-    /// Locations the user confirmed for the lab guard (RFC 6815).
+    /// Locations of ports that the user confirmed for test traffic, for the lab guard (RFC 6815).
     pub confirmed: Vec<String>,
     pub capture_dir: Option<PathBuf>,
     /// Time from the last sender's end until receivers stop.
@@ -59,9 +59,9 @@ pub fn run_local(
     run_document(&mut LocalExecutor(EnginePlane::default()), document, options, (stop, on_event))
 }
 
-/// Runs `document` on this machine or on a fleet. `stop` is called about every 20 ms and returns whether the user wants the run to end.
-/// `on_event` gets the events on its own thread; if it is slow, samples of counts may be left out. A stopped or partial run also
-/// returns a report; an error means that the run never started.
+/// Runs `document` on this machine or on a fleet. `stop` is called about every 20 ms and returns whether the user wants
+/// the run to end. `on_event` gets the events on its own thread; if it is slow, samples of counts may be left out. A
+/// stopped or partial run also returns a report; an error means that the run never started.
 pub fn run_document(
     executor: &mut dyn RunExecutor,
     document: &str,
@@ -71,8 +71,8 @@ pub fn run_document(
     run_document_to_end(executor, document, options, (stop, on_event)).map(|(report, _)| report)
 }
 
-/// Runs `document`, as [`run_document`] does. Returns also the state to complete the report later, when results
-/// are missing that may still come.
+/// Runs `document`, as [`run_document`] does. Also returns the state for completing the report later, if results are
+/// missing that may still arrive.
 pub fn run_document_to_end(
     executor: &mut dyn RunExecutor,
     document: &str,
@@ -83,7 +83,7 @@ pub fn run_document_to_end(
     let mut stopped = false;
     let ended = with_event_thread(on_event, |events| {
         let mut requests = || {
-            events.assert_is_read();
+            events.panic_if_reader_panicked();
             // The controller accepts only one stop, but the user's signal stays set.
             let request = !stopped && stop();
             stopped |= request;
@@ -126,8 +126,8 @@ pub struct EndedRun {
     pub(crate) facts: RunFacts,
 }
 
-/// The facts about a run of `document` on `nodes` before it begins.
-pub(crate) fn run_facts(document: &str, options: &RunOptions, nodes: Vec<NodeName>) -> RunFacts {
+/// Builds the facts about a run of `document` on `nodes` that are known before it begins.
+pub(crate) fn build_run_facts(document: &str, options: &RunOptions, nodes: Vec<NodeName>) -> RunFacts {
     RunFacts {
         run: options.run.clone(),
         name: options.name.clone(),
@@ -155,12 +155,12 @@ impl<P: PlaneSource + Send> RunExecutor for LocalExecutor<P> {
     ) -> Result<EndedRun, Error> {
         let planes = &mut self.0;
         let node = NodeName::local();
-        let facts = run_facts(document.text(), &options, vec![node.clone()]);
+        let facts = build_run_facts(document.text(), &options, vec![node.clone()]);
         let head = MessageHead { run: options.run.clone(), attempt: 1, epoch: 1, plan: facts.plan.clone() };
         let limits = RunLimits::for_local(options.drain);
         let machine = ControllerMachine::new(
             head,
-            run_preparation(document, options),
+            build_run_preparation(document, options),
             std::slice::from_ref(&node),
             limits,
         );
@@ -170,7 +170,7 @@ impl<P: PlaneSource + Send> RunExecutor for LocalExecutor<P> {
         // Agent and controller are two threads with a fabric between them, as on two machines: there is one lifecycle.
         let over = AtomicBool::new(false);
         scope(|scope| {
-            // An early return needs it, too: the scope would wait for the agent for ever.
+            // This also covers an early return: otherwise the scope would wait for the agent for ever.
             let _leave = SetFlagOnDrop(&over);
             let agent = Builder::new()
                 .name("agent".to_owned())
@@ -181,7 +181,7 @@ impl<P: PlaneSource + Send> RunExecutor for LocalExecutor<P> {
             // An agent that has ended does not answer any more; its handle shows that at once.
             let mut services = AgentThread(agent);
             let ended = control_run(machine, &mut endpoint, &mut services, user);
-            // This happens after a failure of the loop, too: the agent's thread is joined in any case.
+            // The agent's thread is ended and joined in any case, also after a failure of the control loop.
             over.store(true, Ordering::Release);
             let failure = services.0.join().map_err(|_| Error::AgentDied(node.clone()))?;
             let ControlledRun { controller, times } = ended?;
@@ -199,7 +199,7 @@ impl Drop for SetFlagOnDrop<'_> {
     }
 }
 
-pub(crate) fn run_preparation(document: &PlanDocument, options: RunOptions) -> RunPreparation {
+pub(crate) fn build_run_preparation(document: &PlanDocument, options: RunOptions) -> RunPreparation {
     RunPreparation {
         document: document.clone().into(),
         part_of: None,
@@ -225,12 +225,12 @@ impl<T> RunServices for AgentThread<'_, T> {
 }
 
 impl EndedRun {
-    /// The state to complete its report later, if results are missing.
+    /// Returns the state for completing the report later, if results are missing.
     pub fn open_run(&self) -> Option<OpenRun> {
         OpenRun::from_ended(self)
     }
 
-    /// Makes the report. `plan` is the plan of the run.
+    /// Builds the report. `plan` is the plan of the run.
     pub fn into_report(self, plan: &Plan) -> Result<RunReport, Error> {
         let outcome = self.controller.outcome().cloned().unwrap_or(RunOutcome::Aborted);
         // The engine's own error says more than the text of it that the controller received.

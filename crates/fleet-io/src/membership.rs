@@ -3,7 +3,7 @@
 //!
 //! The agent machine decides about the run. The rig, which opens the ports, checks plans against the owner's limits.
 //!
-//! Invariant: the time until which senders may send only ever comes from a lease that the controller renewed.
+//! Invariant: the time until which senders may send always comes from a lease that the controller renewed.
 
 use crate::agent::now;
 use crate::clock::{ClockProber, check_clock_addresses};
@@ -28,7 +28,7 @@ use std::path::PathBuf;
 
 /// Interval between two hellos.
 const HELLO_INTERVAL: Nanos = Nanos::from_secs(1);
-/// Interval between two samples that are kept.
+/// Interval between two samples that are stored in the spool.
 const SAMPLE_INTERVAL: Nanos = Nanos::from_secs(1);
 /// Maximum time for which arming waits for the first comparison of clocks.
 const CLOCK_COMPARISON_TIMEOUT: Nanos = Nanos::from_millis(500);
@@ -38,9 +38,9 @@ pub struct NodeSite {
     pub node: NodeName,
     /// Describes the node for its hellos; the agent adds the parts that change.
     pub describe: Box<dyn FnMut() -> NodeHello + Send>,
-    /// Compare clocks over the network even with a controller on the same machine.
+    /// True if clocks are compared over the network even with a controller on the same machine.
     pub always_compare: bool,
-    /// File that keeps the highest epoch.
+    /// File with the highest epoch that the node has seen.
     pub epoch_file: PathBuf,
     /// File with the senders' deadline, which the supervisor reads.
     pub watch: Option<SendDeadlineFile>,
@@ -61,14 +61,15 @@ pub struct NodeMembership {
     interval_at: MonoTime,
     comparing: ClockComparing,
     remote: RemoteStreams,
-    /// T on the controller's clock, and the converted T that the agent machine received.
+    /// T on the controller's clock, and the converted T that was passed to the agent machine.
     start: Option<(MonoTime, MonoTime)>,
     /// True once the spool has a sample or a result of the current run.
     is_kept: bool,
     described: Option<NodeHello>,
-    /// Senders may be at work: the supervisor watches them.
+    /// True while senders may be sending, so that the supervisor watches them.
     is_sending: bool,
-    /// Time that the machine had slept when the run was prepared: time that it sleeps later is not given to its senders.
+    /// Total time for which the machine had been suspended when the run was prepared. A later suspension does not
+    /// prolong the lease of its senders.
     slept: Nanos,
     starvation: StarvationMeter,
 }
@@ -76,15 +77,15 @@ pub struct NodeMembership {
 /// Comparison of this node's clock with the controller's.
 #[derive(Debug)]
 enum ClockComparing {
-    /// There is no clock to compare with.
+    /// The preparation names no clock to compare with.
     Not,
-    /// It is the same clock.
+    /// Node and controller use the same clock.
     Same,
     With(ClockProber, Option<ClockFit>),
 }
 
 impl NodeMembership {
-    /// Makes a member that keeps its results in `uplink`. Its senders check `gate`.
+    /// Creates the membership of a node that stores its results in `uplink`. Its senders check `gate`.
     pub fn new(site: NodeSite, gate: SendGate, uplink: ResultUplink) -> Self {
         Self {
             site,
@@ -103,29 +104,29 @@ impl NodeMembership {
         }
     }
 
-    /// The node's hello: its description, and the facts that only the agent knows.
+    /// Builds the node's hello from its description and the facts that only the agent knows.
     pub(crate) fn build_hello(
         &mut self,
         epoch: u64,
         busy: Option<MessageHead>,
         answers: Option<Nonce>,
     ) -> Box<NodeHello> {
-        let spooled = self.uplink.waiting_runs();
+        let spooled = self.uplink.runs_with_waiting_segments();
         let troubles = self.uplink.take_problems();
         let described = self.described.get_or_insert_with(|| (self.site.describe)()).clone();
         let starved = self.starvation.recent_starvation(now());
         Box::new(
-            NodeHello { epoch, busy, spooled, troubles, answers, starved, ..described }.limited_to_bounds(),
+            NodeHello { epoch, busy, spooled, troubles, answers, starved, ..described }.truncated_to_limits(),
         )
     }
 
-    /// Records a wait for a message that should have taken `asked` and took `took`.
+    /// Records a wait for a message: `asked` is its planned length, `took` its real length.
     pub(crate) fn record_wait(&mut self, asked: Nanos, took: Nanos) {
         self.starvation.record_wait(asked, took, now());
     }
 
-    /// Returns whether the next hello is due. If so, the node describes itself again.
-    pub(crate) fn take_due_hello(&mut self) -> bool {
+    /// Returns whether the next hello is due. If it is, the node's description for it is made again.
+    pub(crate) fn refresh_hello_if_due(&mut self) -> bool {
         let due = now() >= self.hello_at;
         if due {
             self.hello_at = now() + HELLO_INTERVAL;
@@ -134,8 +135,8 @@ impl NodeMembership {
         due
     }
 
-    /// Shuts the gate for the run that is to be prepared. Returns the preparation without the members that name files, limits and
-    /// confirmed interfaces: on a lent machine those are its owner's.
+    /// Shuts the senders' gate before a run is prepared. Returns the preparation without files, limits and confirmed
+    /// interfaces, because on a lent machine only its owner decides about them.
     pub(crate) fn prepare_run(
         &mut self,
         head: &MessageHead,
@@ -165,7 +166,8 @@ impl NodeMembership {
         })
     }
 
-    /// Begins to keep results and to compare clocks, after the owner has allowed the run and the ports are open.
+    /// Begins to store results and to compare clocks, after the run was checked against the owner's permit and
+    /// the ports are open.
     pub(crate) fn begin_run(
         &mut self,
         head: &MessageHead,
@@ -182,9 +184,9 @@ impl NodeMembership {
         Ok(())
     }
 
-    /// Starts a further attempt on the same ports: from now on, results are kept for that attempt.
+    /// Starts a further attempt on the same ports. From now on, results are stored for that attempt.
     pub(crate) fn begin_attempt(&mut self, head: &MessageHead) -> Result<(), Error> {
-        if self.uplink.keeps_attempt(head) {
+        if self.uplink.has_journal_of_attempt(head) {
             return Ok(());
         }
         self.is_kept = false;
@@ -197,7 +199,8 @@ impl NodeMembership {
         !self.site.always_compare && described.clock.identity == server.identity
     }
 
-    /// Compares the clocks, for the controller; waits a moment for the first series of probes.
+    /// Returns the comparison of the clocks for the controller; waits for the first series of probes, up to
+    /// [`CLOCK_COMPARISON_TIMEOUT`].
     pub(crate) fn compare_clocks(&mut self) -> Option<ClockRecord> {
         match &mut self.comparing {
             ClockComparing::Not => None,
@@ -214,8 +217,8 @@ impl NodeMembership {
         }
     }
 
-    /// The fit that was reported to the controller: T and latency are converted with it and with no other, or the
-    /// reported bounds would be wrong.
+    /// Returns the clock fit that was reported to the controller. T and latencies are converted only with this fit,
+    /// because the reported bounds belong to it.
     fn reported_fit(&self) -> Option<ClockFit> {
         match &self.comparing {
             ClockComparing::Not => None,
@@ -224,20 +227,23 @@ impl NodeMembership {
         }
     }
 
-    /// Takes in the clocks of the nodes that send to this one, and returns the shifts of their streams.
-    pub(crate) fn clock_shifts(&mut self, fits: Vec<(NodeName, ClockFit)>) -> Vec<(usize, ClockShift)> {
+    /// Stores the clock fits of the nodes that send to this one, and returns the clock shifts of their streams.
+    pub(crate) fn update_clock_shifts(
+        &mut self,
+        fits: Vec<(NodeName, ClockFit)>,
+    ) -> Vec<(usize, ClockShift)> {
         self.remote.update_clock_fits(fits);
         self.reported_fit().map(|own| self.remote.clock_shifts(&own, now())).unwrap_or_default()
     }
 
-    /// Takes in a plan that has grown, and returns the shifts of streams of other nodes.
+    /// Applies a plan that has grown, and returns the clock shifts of the streams that other nodes send.
     pub(crate) fn apply_grown_plan(&mut self, plan: &Plan) -> Vec<(usize, ClockShift)> {
         self.remote.apply_grown_plan(plan);
         self.reported_fit().map(|own| self.remote.clock_shifts(&own, now())).unwrap_or_default()
     }
 
     /// Converts the times of a command to this node's clock.
-    pub(crate) fn with_local_times(&mut self, command: NodeCommand) -> NodeCommand {
+    pub(crate) fn convert_command_times(&mut self, command: NodeCommand) -> NodeCommand {
         match command {
             NodeCommand::Commit { start, guard } => {
                 NodeCommand::Commit { start: self.convert_start_time(start), guard }
@@ -253,47 +259,48 @@ impl NodeMembership {
     fn convert_step_times(&self, step: ChangeStep) -> ChangeStep {
         match step {
             ChangeStep::Announce { held, at } => {
-                ChangeStep::Announce { held, at: at.map(|at| self.to_local(at)) }
+                ChangeStep::Announce { held, at: at.map(|at| self.to_local_time(at)) }
             }
-            ChangeStep::Begin { at } => ChangeStep::Begin { at: at.map(|at| self.to_local(at)) },
+            ChangeStep::Begin { at } => ChangeStep::Begin { at: at.map(|at| self.to_local_time(at)) },
             ChangeStep::Hold(_) | ChangeStep::Undo => step,
         }
     }
 
-    /// Converts T. A repeated T gives the same time: the machine takes another time for another start, and the fit may have improved.
+    /// Converts T to this node's clock. A repeated T gives the same time, even if the fit has improved, because the
+    /// agent machine would take another time for another start.
     fn convert_start_time(&mut self, start: MonoTime) -> MonoTime {
         match self.start {
             Some((said, local)) if said == start => local,
             _ => {
-                let local = self.to_local(start);
+                let local = self.to_local_time(start);
                 self.start = Some((start, local));
                 local
             }
         }
     }
 
-    /// Converts T with the best clock fit known now; `given` is the T that the agent machine received before. From
-    /// here on it is fixed.
+    /// Converts T again, with the clock fit that is known now; `given` is the T that the agent machine got before. The
+    /// result is the time at which the senders start.
     pub(crate) fn fix_local_start(&mut self, given: MonoTime) -> MonoTime {
         match self.start {
-            Some((said, local)) if local == given => self.to_local(said),
+            Some((said, local)) if local == given => self.to_local_time(said),
             _ => given,
         }
     }
 
-    fn to_local(&self, at: MonoTime) -> MonoTime {
+    fn to_local_time(&self, at: MonoTime) -> MonoTime {
         self.reported_fit().map_or(at, |fit| fit.to_local(at))
     }
 
-    /// Extends the lease: until then senders may send and emulated interfaces may answer.
+    /// Extends the lease: senders may send and emulated interfaces may answer until this time.
     pub(crate) fn extend_lease(&self, until: MonoTime) -> Result<(), Error> {
         self.gate.extend_until(until, self.slept);
-        // Before senders start, the supervisor has nothing to watch.
+        // Before the senders start, there is nothing for the supervisor to watch.
         if self.is_sending { self.write_deadline(self.gate.deadline()) } else { Ok(()) }
     }
 
-    /// Starts the supervisor's watch: from here on, senders may be active while the lease is valid. A node
-    /// that waits for its start needs no watch.
+    /// Makes the supervisor watch the senders: from here on they may send while the lease is valid. Before the start no
+    /// sender needs to be watched.
     pub(crate) fn begin_sending(&mut self) -> Result<(), Error> {
         self.is_sending = true;
         self.write_deadline(self.gate.deadline())
@@ -304,7 +311,7 @@ impl NodeMembership {
         watch.map_or(Ok(()), |watch| watch.write_deadline(deadline.unwrap_or(0))).map_err(Error::Watch)
     }
 
-    /// Ends the supervisor's watch, after all senders have stopped.
+    /// Ends the watch of the supervisor, after all senders have stopped.
     pub(crate) fn stop_watching(&mut self) -> Result<(), Error> {
         self.is_sending = false;
         self.write_deadline(None)
@@ -322,36 +329,36 @@ impl NodeMembership {
 
     /// Stores the result until it is collected. Returns the number of its segments.
     pub(crate) fn spool_result(&mut self, result: &NodeResult) -> Result<u64, Error> {
-        let clock = self.clock_record();
+        let clock = self.measure_clock_record();
         self.comparing = ClockComparing::Not;
         self.uplink.finish_run(&NodeResult { clock, ..result.clone() })
     }
 
-    fn clock_record(&mut self) -> Option<ClockRecord> {
+    fn measure_clock_record(&mut self) -> Option<ClockRecord> {
         match &mut self.comparing {
             ClockComparing::Not => None,
             ClockComparing::Same => Some(ClockRecord::same_clock()),
             ClockComparing::With(prober, before) => {
                 let after = prober.measure_final_fit(CLOCK_COMPARISON_TIMEOUT);
-                // If no probe was answered while arming, the last series is all there is.
+                // If no probe was answered while arming, only the last series can give a fit.
                 let before = before.or(after)?;
                 Some(ClockRecord { source: FitSource::InBand, before, after, unused: None })
             }
         }
     }
 
-    /// Gives the run up. Samples that were stored stay in the spool.
+    /// Gives up the run. Samples that were stored stay in the spool.
     pub(crate) fn leave_run(&mut self) -> Result<(), Error> {
         // Ends the prober's thread.
         self.comparing = ClockComparing::Not;
-        // A journal without a sample has no information, so it is discarded.
+        // A journal without a sample or result has no information, so it is discarded.
         self.uplink.leave_run(self.is_kept)?;
         self.stop_watching()
     }
 
-    /// Deletes segments that the controller has.
-    pub(crate) fn delete_stored(&self, mark: &StoredWatermark) {
-        self.uplink.delete_stored(mark);
+    /// Deletes segments that the controller has stored.
+    pub(crate) fn delete_stored_segments(&self, mark: &StoredWatermark) {
+        self.uplink.delete_stored_segments(mark);
     }
 
     /// Stores the highest epoch, so that it survives a restart.

@@ -1,4 +1,4 @@
-//! A run with a report that lacks results of nodes: everything that is needed to write the report again when they come.
+//! The state of a run with results missing in its report. The report is written again from it when they arrive.
 
 use crate::error::Error;
 use crate::local::EndedRun;
@@ -16,7 +16,7 @@ use std::io;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OpenRun {
     facts: RunFacts,
-    /// Attempt that the report is about. Results of other attempts do not belong to it.
+    /// Attempt that the report is about. Results of other attempts are not added to it.
     attempt: u32,
     outcome: RunOutcome,
     times: RunTimes,
@@ -28,8 +28,8 @@ pub struct OpenRun {
 }
 
 impl OpenRun {
-    /// Keeps the state of a run that has ended with missing results. `None` for a steered run: its plan does
-    /// not record the user's actions, so its report stays as it is.
+    /// Takes the state of a run that has ended with missing results; `None` if no result is missing. `None` also for
+    /// a steered run: its plan does not record the user's actions, so its report stays as it is.
     pub(crate) fn from_ended(ended: &EndedRun) -> Option<Self> {
         let outcome = ended.controller.outcome().filter(|it| matches!(it, RunOutcome::Partial { .. }))?;
         let results: Vec<NodeResult> = ended.controller.results().cloned().collect();
@@ -52,7 +52,7 @@ impl OpenRun {
         Self { facts, attempt: 1, outcome, times, results: Vec::new(), written_at: 0, notes: Vec::new() }
     }
 
-    /// Packed into bytes for the catalogue.
+    /// Packs the state into bytes for the catalogue.
     pub(crate) fn to_bytes(&self) -> io::Result<Vec<u8>> {
         packed::pack_value(self)
     }
@@ -62,24 +62,24 @@ impl OpenRun {
         packed::unpack_value(bytes)
     }
 
-    /// Returns whether a node's part in an attempt is missing here.
+    /// Returns whether the report lacks the result of a node, and is about this attempt.
     pub(crate) fn lacks_result_of(&self, attempt: u32, node: &NodeName) -> bool {
-        // A result that comes twice must not count twice.
+        // A result that arrives twice must not be counted twice.
         let is_here = self.results.iter().any(|result| result.node == node.0);
         attempt == self.attempt && self.facts.nodes.contains(node) && !is_here
     }
 
-    /// The attempt that the report is of.
+    /// Attempt that the report is about.
     pub(crate) const fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Nodes without a result in the attempt.
+    /// Nodes without a result in the report.
     pub(crate) fn missing_nodes(&self) -> Vec<NodeName> {
         self.facts.nodes.iter().filter(|node| self.lacks_result_of(self.attempt, node)).cloned().collect()
     }
 
-    /// Returns whether nothing is missing any more.
+    /// Returns whether the report has the results of all nodes.
     pub(crate) const fn is_whole(&self) -> bool {
         self.coverage().is_full()
     }
@@ -88,16 +88,16 @@ impl OpenRun {
         ReportCoverage { reported: self.results.len(), expected: self.facts.nodes.len() }
     }
 
-    /// Adds a caveat to each report that is made from now on.
+    /// Adds a caveat to each report that is built from now on.
     pub fn add_note(&mut self, note: Caveat) {
         self.notes.push(note);
     }
 
-    /// Takes in a node's result.
+    /// Adds a result that arrived after the report was written, with a caveat about it.
     pub(crate) fn add_late_result(&mut self, node: &NodeName, result: NodeResult, doubts: Vec<String>) {
         let seconds = clock::wall_clock_ns().saturating_sub(self.written_at) / 1_000_000_000;
         let text =
-            format!("its results came {seconds} s after the report was first written, and are in it now");
+            format!("its results came {seconds} s after the report was first written, and were added to it");
         self.notes.push(late_caveat(node, text.clone(), false));
         if let RunOutcome::Partial { reasons, .. } = &mut self.outcome {
             for reason in reasons {
@@ -109,9 +109,9 @@ impl OpenRun {
         self.results.push(result);
     }
 
-    /// Makes the report with all results that have come.
+    /// Builds the report with all results that have arrived.
     pub(crate) fn build_report(&self, document: &str) -> Result<RunReport, Error> {
-        // With the seed of the run, values that the plan leaves random come out as they were.
+        // With the seed of the run, the random values of the plan are the same as in the run.
         let reading = PlanParseOptions { seed: self.facts.seed, fleet: true, ..PlanParseOptions::default() };
         let plan = Plan::from_text_with(document, reading)?;
         let report = assemble_report(&self.facts, &plan, self.results.clone(), self.outcome.clone());
@@ -123,14 +123,15 @@ impl OpenRun {
     pub(crate) fn describe_late_result(&self, node: &NodeName) -> String {
         let ReportCoverage { reported, expected } = self.coverage();
         format!(
-            "run {}: the results of node {node} have come; its report has {reported} of {expected} nodes now",
+            "run {}: the results of node {node} have arrived; the report of the run now covers {reported} of \
+             {expected} nodes",
             self.facts.run
         )
     }
 }
 
-/// Replaces the reason for a node's missing result, because the result has now come. Details of the reason
-/// stay, for example that the machine was overloaded.
+/// Replaces the reason for a node's missing result, because the result has arrived. Details of the reason stay,
+/// for example that the machine was overloaded.
 fn replace_missing_result_reason(reason: &mut String, node: &NodeName, text: &str) {
     let missing = format!("node {node}: {RESULT_MISSING}");
     if let Some(added) =
@@ -155,10 +156,10 @@ mod tests {
             replace_missing_result_reason(&mut reason, &NodeName("s2".to_owned()), "its results came");
             reason
         };
-        assert_eq!(after("node s2: its result did not come"), "node s2: its results came");
-        let overloaded = "node s2: its result did not come; its machine is overloaded";
+        assert_eq!(after("node s2: its result did not arrive"), "node s2: its results came");
+        let overloaded = "node s2: its result did not arrive; its machine is overloaded";
         assert_eq!(after(overloaded), "node s2: its results came; its machine is overloaded");
-        for other in ["node s3: its result did not come", "node s2: its lease expired"] {
+        for other in ["node s3: its result did not arrive", "node s2: its lease expired"] {
             assert_eq!(after(other), other);
         }
     }

@@ -1,4 +1,4 @@
-//! The user's side of runs that are opened, ended and kept here.
+//! Interface to the user for remarks about runs, and for the decision to wait.
 
 use crate::fleet::{HeldNodes, HeldNodesDecision};
 use packetrig_fleet::term::TermState;
@@ -7,12 +7,12 @@ use packetrig_store::KeptRun;
 use std::fmt;
 use std::sync::Arc;
 
-/// Receives remarks about runs besides their events, and prints or logs them. Runs do not wait for it.
+/// Receives remarks about runs in addition to their events, and prints or logs them. Its functions must not block.
 pub trait RunOperator: Send + Sync {
     fn remark(&self, text: fmt::Arguments<'_>);
-    /// A run has ended without a report, and left these files.
-    fn on_left_files(&self, kept: &KeptRun);
-    /// The report of a run was written.
+    /// A run has ended without a report, and these files of it were kept.
+    fn on_kept_files(&self, kept: &KeptRun);
+    /// A run has ended with this report, also if the report could not be stored.
     fn on_report(&self, _report: &RunReport) {}
     /// Returns whether the user wants to end the current wait.
     fn is_interrupted(&self) -> bool;
@@ -20,8 +20,9 @@ pub trait RunOperator: Send + Sync {
 
 pub type SharedOperator = Arc<dyn RunOperator>;
 
-/// Returns the function that decides about nodes that other controllers hold: it waits until the user ends it. If a running controller
-/// holds a node, it waits only if `waits` is set. The first call names those nodes.
+/// Returns a function that decides what to do about nodes that other controllers lead. It decides to wait until the
+/// user interrupts. If a controller that is known to be running leads one of the nodes, it waits only if `waits` is
+/// set. Its first call names the nodes.
 pub(crate) fn waiting_policy(
     operator: &dyn RunOperator,
     waits: bool,
@@ -34,7 +35,7 @@ pub(crate) fn waiting_policy(
         if is_at_work && !waits {
             return HeldNodesDecision::GoWithout;
         }
-        // Every look calls this function, several times a second, but the names are needed only once.
+        // This function is called several times a second, but the user needs the names only once.
         if !std::mem::replace(&mut is_reported, true) {
             for (node, held) in held {
                 operator.remark(format_args!("waiting: node {node} {}", held.lead));

@@ -1,5 +1,5 @@
-//! Sources of the agent's data plane: this machine's interfaces, lent or its user's own. A plan with probes gets the plane for
-//! probes instead of the rig.
+//! Provides the agent's data plane: the rig on this machine's interfaces, or the plane for probes if the plan has
+//! probes. The machine is lent to a fleet, or used by its own user.
 
 use crate::probes::{ProbePlane, ProbePolicy};
 use packetrig_engine::Error;
@@ -37,14 +37,14 @@ pub trait PlaneSource {
 /// The engine's rig on this machine's interfaces.
 #[derive(Clone, Debug, Default)]
 pub struct EnginePlane {
-    /// The machine as it is lent to a fleet; `None`: the plan is its user's own.
+    /// What this machine lends to a fleet; `None`: its own user runs plans on it.
     lent: Option<LentMachine>,
     /// The program that sends with back end `process`. It is not part of a preparation, so that no message
     /// can name a program to start.
     engine: Option<EngineCommand>,
     /// Ports that stay open between runs.
     kept: Option<KeptPorts>,
-    /// Time for which the ports stay open on a lent machine.
+    /// State of the time for which ports stay open on a lent machine.
     keeping: PortRetentionTime,
 }
 
@@ -59,7 +59,7 @@ enum PortRetentionTime {
     Until(MonoTime),
 }
 
-/// Resources that a machine lends to a fleet, and the terms. No message from a controller changes any of it.
+/// Resources that a machine lends to a fleet, with their limits. No message from a controller can change them.
 #[derive(Clone, Debug)]
 pub struct LentMachine {
     /// The machine's name in the fleet.
@@ -74,24 +74,25 @@ pub struct LentMachine {
     pub captures: PathBuf,
     /// Measured limits of this machine's back ends.
     pub limits: Vec<RigLimit>,
-    /// The back end to use if the controller names none.
+    /// Back end for ports if the controller names none.
     pub back_end: Option<BackEnd>,
     /// Limits of the owner for probes.
     pub probes: ProbePolicy,
 }
 
 impl LentMachine {
-    /// Directory of a run's captures. The name of a run comes from the controller, so it is checked: it must be a name and no path.
+    /// Returns the directory for a run's captures. The name of the run comes from the controller, so this checks that
+    /// it is a plain name and not a path.
     pub(crate) fn run_capture_directory(&self, run: &str) -> Result<PathBuf, Error> {
         let is_plain = run.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         if run.is_empty() || run.len() > MAX_RUN_ID_CHARACTERS || !is_plain {
             let run: String = run.chars().take(MAX_RUN_ID_CHARACTERS).collect();
-            return Err(Error::NotPermitted(vec![format!("{run:?} is not a valid name of a run")]));
+            return Err(Error::NotPermitted(vec![format!("{run:?} is not a valid run ID")]));
         }
         Ok(self.captures.join(run))
     }
 
-    /// Location of each port of the plan that is on this machine.
+    /// Returns the location of each port of the plan; `None` for ports on other machines.
     pub(crate) fn local_port_locations(
         &self,
         preparation: &RunPreparation,
@@ -133,14 +134,14 @@ impl LentMachine {
 /// Longest time that a lent machine keeps ports open between two runs: its owner may want the interfaces back.
 const MAX_PORT_KEEPING_TIME: Nanos = Nanos::from_secs(10);
 
-/// Longest name of a run.
+/// Maximum length of a run ID.
 const MAX_RUN_ID_CHARACTERS: usize = 100;
 
 fn not_lent_error() -> Error {
     Error::NotPermitted(vec!["this machine is not lent to a fleet".to_owned()])
 }
 
-/// Options of a preparation for a machine that is its user's own.
+/// Builds the rig options for a run of this machine's own user.
 fn local_rig_options(
     preparation: &RunPreparation,
     engine: Option<&EngineCommand>,
@@ -149,7 +150,7 @@ fn local_rig_options(
     if !preparation.places.is_empty() {
         return Err(not_lent_error());
     }
-    // A text that is no location names no port of the plan either, so it can be passed over.
+    // A text that is not a location cannot name a port of the plan, so it is ignored.
     let confirmed = preparation.confirmed.iter().filter_map(|text| text.parse::<PortLocation>().ok());
     Ok(RigOptions {
         terms: preparation.terms.clone(),
@@ -164,7 +165,8 @@ fn local_rig_options(
 }
 
 impl EnginePlane {
-    /// Makes the plane of a fleet's node: it opens the ports of a plan that are here, if the owner allows it.
+    /// Creates the source for a node of a fleet. It opens those ports of a plan that are on this machine, if
+    /// the owner allows it.
     pub const fn for_lent_machine(machine: LentMachine) -> Self {
         Self { lent: Some(machine), engine: None, kept: None, keeping: PortRetentionTime::Nothing }
     }
@@ -175,16 +177,18 @@ impl EnginePlane {
         Self { engine, ..self }
     }
 
-    /// Keeps ports on AF_PACKET rings open after a run, for the next one that asks for the same: opening and closing them takes longer than
-    /// a short trial. Between runs their interfaces stay locked and quiet. The ports close when this value and its clones are dropped. When
-    /// a run begins, the ports that it does not use close as well.
+    /// Keeps ports on AF_PACKET rings open after a run, for a next run that needs the same ports, because
+    /// opening and closing them takes longer than a short trial. Between runs their interfaces stay locked and
+    /// quiet. The ports close when this value and its clones are dropped. When a run begins, kept ports that it
+    /// does not use are closed, too.
     #[must_use]
-    pub fn keeping_ports(self) -> Self {
+    pub fn with_ports_kept_open(self) -> Self {
         Self { kept: Some(KeptPorts::default()), ..self }
     }
 
-    /// The ports that stay open after this run, and those of earlier ones.
-    fn ports_to_keep(&mut self, preparation: &RunPreparation) -> Option<KeptPorts> {
+    /// Applies the requested time for which ports stay open after this run. Returns the store of open ports; `None` if
+    /// no ports stay open, in which case kept ports are closed.
+    fn apply_port_retention(&mut self, preparation: &RunPreparation) -> Option<KeptPorts> {
         if self.lent.is_none() {
             return self.kept.clone();
         }
@@ -211,7 +215,7 @@ impl PlaneSource for EnginePlane {
         preparation: &RunPreparation,
         plan: Arc<Plan>,
     ) -> Result<PreparedPlane, Error> {
-        // Probes go through interfaces that the kernel uses, and kept ports have theirs locked.
+        // Probes use interfaces together with the kernel, but kept ports have locked their interfaces.
         if plan.probes.is_some() && self.lent.is_some() {
             self.close_kept_ports();
         }
@@ -226,9 +230,9 @@ impl PlaneSource for EnginePlane {
             Some(machine) => machine.rig_options(preparation)?,
             None => local_rig_options(preparation, self.engine.as_ref())?,
         };
-        // The rig writes its interfaces into the plan, so it has a copy of its own.
+        // The rig writes its interfaces into the plan, so it gets its own copy.
         let plan = Arc::unwrap_or_clone(plan);
-        let kept = self.ports_to_keep(preparation);
+        let kept = self.apply_port_retention(preparation);
         let ports = MachinePorts::new(&plan, &options).with_kept_ports(kept, &options.site);
         let rig = TestRig::prepare_with(plan, &options, &ports)?;
         let ports = rig.ports().into_iter().map(|(_, info)| info).collect();

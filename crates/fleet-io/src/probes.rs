@@ -6,8 +6,8 @@
 //!  start_at  every sender counts its departure times from T
 //!  finish    senders, then reflectors end; the results of both become the node's result
 //! ```
-//! It passes through the same states as the rig that sends streams, so leases, barriers and the collection of
-//! results are the same.
+//! This plane goes through the same states as the rig that sends streams, so leases, barriers and the collection
+//! of results work in the same way.
 //!
 //! Invariant: a probe goes only to addresses that both the permit for probes and the owner's file allow.
 //! Senders and reflectors check the gate of the lease themselves.
@@ -39,20 +39,20 @@ use sending::{RunningSender, SentProbeLines};
 /// Limits that the owner of a machine sets for probes.
 #[derive(Clone, Debug, Default)]
 pub struct ProbePolicy {
-    /// Targets that may be probed, with their limits.
+    /// Targets that the owner allows to probe, with their limits.
     pub permit: ProbePermit,
     /// Measured precision of release mechanisms on this machine.
     pub calibration: Option<CalibrationResult>,
-    /// The day today, as `2027-01-31`: permissions can have a last day.
+    /// Reads today's date, as `2027-01-31`, because permissions can have a last day.
     pub today: DateReader,
 }
 
-/// Reads the date of today, as permits have it.
+/// Reads today's date, in the form of permits.
 #[derive(Clone, Copy, Debug)]
 pub struct DateReader(pub fn() -> String);
 
 impl Default for DateReader {
-    /// Later than any last day.
+    /// Returns a date after any last day, so that every permission with a last day has ended.
     fn default() -> Self {
         Self(|| "9999-99-99".to_owned())
     }
@@ -77,14 +77,14 @@ pub(crate) struct ProbePlane {
 }
 
 impl ProbePlane {
-    /// Checks everything that this node is asked to do against the owner's permits. Opens nothing.
+    /// Checks all probes and answers of this node against the owner's permits. Opens no socket.
     pub(crate) fn prepare_probes(
         preparation: &RunPreparation,
         plan: &Plan,
         probes: ProbePlan,
         lent: &LentMachine,
     ) -> Result<Self, Error> {
-        let ports = prepare::local_probe_ports(preparation, plan, &probes, lent)?;
+        let ports = prepare::select_permitted_probe_ports(preparation, plan, &probes, lent)?;
         Ok(Self {
             probes,
             ports,
@@ -110,8 +110,8 @@ impl ProbePlane {
         sent
     }
 
-    /// Offset of the wall clock from arming until now.
-    fn wall_clock(&self) -> WallClockOffset {
+    /// Offset of the wall clock, with a bound that holds from arming until now.
+    fn wall_clock_offset(&self) -> WallClockOffset {
         let now = clock::realtime_offset();
         // If the wall clock was set in between, it is unknown which stamps are before and which after that.
         let stepped = now.offset_ns.abs_diff(self.clock.offset_ns);
@@ -127,7 +127,7 @@ fn now() -> MonoTime {
 impl DataPlane for ProbePlane {
     fn arm_ports(&mut self) -> Result<(), Error> {
         self.clock = clock::realtime_offset();
-        // Reflectors first: they are the receivers, and other nodes begin at T.
+        // Reflectors start first: they are the receivers, and other nodes begin to send at T.
         for port in &self.ports {
             self.reflectors.extend(RunningReflector::start_reflecting(&self.probes, port, &self.gate)?);
         }
@@ -202,7 +202,7 @@ impl DataPlane for ProbePlane {
             probes: Some(ProbeNodeResult {
                 lines: sent.lines,
                 reflected,
-                wall_clock: self.wall_clock(),
+                wall_clock: self.wall_clock_offset(),
                 first: sent.first,
             }),
             caveats: interrupted.into_iter().collect(),

@@ -1,7 +1,7 @@
-//! Notices when this process did not run: a thread only waits, and records when it was woken much too late.
+//! Notices when this process did not run: a thread does nothing but wait, and records when it was woken much too late.
 //!
-//! A stopped process, a frozen virtual machine or a machine without a free processor loses frames and stamps others late, and cannot notice
-//! it at that moment.
+//! In a stopped process, in a frozen virtual machine, or on a machine without a free processor, frames are lost or
+//! stamped late, and the process cannot notice it at that moment.
 
 use crate::agent::now;
 use crate::error::Error;
@@ -13,7 +13,7 @@ use std::thread::{Builder, JoinHandle};
 
 /// Length of one wait of the thread.
 const PULSE_INTERVAL: Nanos = Nanos::from_millis(50);
-/// A wake-up that is later than this is reported; on a busy machine delays are shorter.
+/// A wake-up with a longer delay than this is reported. On a busy machine the delays are usually shorter.
 const LATE_WAKE_UP_THRESHOLD: Nanos = Nanos::from_secs(1);
 /// Maximum number of standstills that are reported for one run.
 const MAX_REPORTED_STANDSTILLS: usize = 100;
@@ -26,7 +26,7 @@ pub(crate) struct ProcessStandstill {
 }
 
 impl ProcessStandstill {
-    /// Part of the standstill after `start`; `None` if it was over by then.
+    /// Returns the part of the standstill after `start`; `None` if it was over before.
     fn standstill_after(&self, start: MonoTime) -> Option<Self> {
         let until = self.from + self.length;
         let from = self.from.max(start);
@@ -34,7 +34,7 @@ impl ProcessStandstill {
     }
 }
 
-/// The caveat for a node's counts from T on, one for all of these times; `None` if all were over by then.
+/// Builds one caveat about all standstills of a node after its start; `None` if all of them were over before.
 pub(crate) fn standstill_caveat(
     standstills: &[ProcessStandstill],
     node: &str,
@@ -65,7 +65,7 @@ fn to_seconds(time: Nanos) -> f64 {
     time.as_u64() as f64 / 1e9
 }
 
-/// The thread that watches; it ends when this is dropped.
+/// Handle of the watching thread. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct ProcessPulse {
     found: Arc<Mutex<Vec<ProcessStandstill>>>,
@@ -86,7 +86,7 @@ impl ProcessPulse {
         Ok(Self { found, quit: Some(quit), thread: Some(thread) })
     }
 
-    /// Times since the start in which the process did not run.
+    /// Returns the times since the thread was started in which the process did not run.
     pub(crate) fn standstills(&self) -> Vec<ProcessStandstill> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -94,7 +94,7 @@ impl ProcessPulse {
 
 impl Drop for ProcessPulse {
     fn drop(&mut self) {
-        // The wait is the channel's: its end interrupts the thread at once instead of after a whole beat.
+        // The thread waits on the channel. Closing the channel ends that wait at once.
         self.quit = None;
         if let Some(thread) = self.thread.take() {
             // The thread only waits and cannot have panicked.
@@ -111,7 +111,7 @@ fn watch_standstills(found: &Mutex<Vec<ProcessStandstill>>, quit: &Receiver<()>)
         let length = now().since(from);
         if length > PULSE_INTERVAL + LATE_WAKE_UP_THRESHOLD {
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-            // A machine that stands still again and again must not fill the memory during a long run.
+            // Many standstills during a long run must not fill the memory.
             if found.len() < MAX_REPORTED_STANDSTILLS {
                 found.push(ProcessStandstill { from, length });
             }

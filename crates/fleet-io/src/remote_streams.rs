@@ -1,7 +1,7 @@
 //! Streams that come to this node from other nodes, and the relations of their senders' clocks to its own.
 //!
-//! Pure. It uses a changed plan as soon as the change is decided, so that the latency of an added stream is
-//! measured from its first frame.
+//! This module only computes. A changed plan is used as soon as the change is final, so that the latency of an added
+//! stream is measured from its first frame.
 
 use packetrig_engine::stream::ClockShift;
 use packetrig_plan::{Plan, Stream};
@@ -32,45 +32,46 @@ impl RemoteStreams {
         Self { own, places, streams, fits: Vec::new() }
     }
 
-    /// Takes in new comparisons of the nodes' clocks.
+    /// Replaces the comparisons of the nodes' clocks.
     pub(crate) fn update_clock_fits(&mut self, fits: Vec<(NodeName, ClockFit)>) {
         self.fits = fits;
     }
 
-    /// Takes in a plan that has grown.
+    /// Finds the remote streams of a plan that has grown.
     pub(crate) fn apply_grown_plan(&mut self, plan: &Plan) {
         self.streams = find_remote_streams(plan, &self.places, &self.own);
     }
 
-    /// The relation of each sender's clock to this node's, at `now`.
+    /// Returns the shift between each sender's clock and this node's at `now`, with the index of the stream.
     pub(crate) fn clock_shifts(&self, own: &ClockFit, now: MonoTime) -> Vec<(usize, ClockShift)> {
         let streams = self.streams.iter();
         let shifts = streams.filter_map(|(stream, node)| {
             // A sender without a clock comparison gets no shift: packetrig does not guess its clock.
             let sender = self.fits.iter().find(|(name, _)| name == node)?;
-            Some((*stream, clock_shift(own, &sender.1, now)))
+            Some((*stream, compute_clock_shift(own, &sender.1, now)))
         });
         shifts.collect()
     }
 }
 
-/// Streams that other nodes send to `own`, with those nodes.
+/// Finds the streams that other nodes send to `own`, with the sending nodes.
 fn find_remote_streams(plan: &Plan, places: &[PortPlace], own: &NodeName) -> Vec<(usize, NodeName)> {
     let all = plan.streams.iter().enumerate();
     all.filter_map(|(index, stream)| Some((index, find_remote_sender(stream, places, own)?))).collect()
 }
 
-/// The node that sends a stream, if that is another one and `own` receives it.
+/// Returns the node that sends a stream, if `own` receives the stream and another node sends it.
 fn find_remote_sender(stream: &Stream, places: &[PortPlace], own: &NodeName) -> Option<NodeName> {
     let sender = &places.get(stream.tx)?.node;
     let mut receivers = stream.rx.iter().filter_map(|port| places.get(*port));
     (sender != own && receivers.any(|place| place.node == *own)).then(|| sender.clone())
 }
 
-/// Relation of a receiver's clock to a sender's, from the comparison of each with the controller's; near `now`, which is the
-/// receiver's.
-fn clock_shift(receiver: &ClockFit, sender: &ClockFit, now: MonoTime) -> ClockShift {
-    // Both fits relate a clock to the controller's, so their difference at one of its times relates the two clocks.
+/// Computes the shift between a receiver's and a sender's clock from the comparison of each with the controller's
+/// clock. `now` is a time on the receiver's clock; the shift is exact near it.
+fn compute_clock_shift(receiver: &ClockFit, sender: &ClockFit, now: MonoTime) -> ClockShift {
+    // Both fits relate a clock to the controller's clock. Their difference at a time of that clock relates the two
+    // clocks.
     let lead = receiver.clock_lead_over(sender, receiver.to_controller(now));
     ClockShift { at: now, offset_ns: lead.offset_ns, rate_ppb: lead.rate_ppb }
 }

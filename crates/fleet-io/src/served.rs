@@ -1,4 +1,5 @@
-//! Runs of a service: each configuration is an ordinary steered run. Its result is kept when the next configuration replaces it.
+//! Runs of a service. Each configuration is an ordinary steered run; its result is stored when the
+//! next configuration replaces it.
 
 mod keeping;
 mod machine;
@@ -19,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Terms that are the same for all runs of a service.
 pub struct ServedTerms {
-    /// Makes the options of the next run, with its own id. Captures and limits are added where the run is opened.
+    /// Makes the options of the next run, with a new run ID. Captures and limits are added when the run is opened.
     pub options: Box<dyn Fn() -> RunOptions + Send + Sync>,
     /// Seed for the values that configurations leave random.
     pub seed: u64,
@@ -31,7 +32,8 @@ impl std::fmt::Debug for ServedTerms {
     }
 }
 
-/// Turns times of runs into wall-clock times. The difference is taken once: times in answers must not jump when the wall clock is set.
+/// Converts times of runs to wall-clock times. The difference is measured only once, so that times in answers do not
+/// jump when the wall clock is set.
 #[derive(Debug)]
 struct ServiceClock {
     wall_minus_monotonic: u64,
@@ -39,16 +41,17 @@ struct ServiceClock {
 
 impl ServiceClock {
     fn start_now() -> Self {
-        // Wrapping, as in `wall_clock`: after a wrong setting the wall clock may be the smaller one.
+        // The difference wraps, as in `to_wall_clock_ns`: a wrongly set wall clock may be below the monotonic clock.
         Self { wall_minus_monotonic: clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns()) }
     }
 
-    const fn wall_clock(&self, at: MonoTime) -> u64 {
+    const fn to_wall_clock_ns(&self, at: MonoTime) -> u64 {
         at.as_nanos().wrapping_add(self.wall_minus_monotonic)
     }
 }
 
-/// Figures that decide the size of a plan's report. `sending` is the time for which the plan sends, if it ends.
+/// Returns the figures that determine the size of a plan's report. `sending`: time for which the plan sends; `None` if
+/// it has no planned end.
 pub fn report_size(plan: &Plan, sending: Option<Nanos>, document: &str) -> ReportSize {
     let streams = plan.streams.iter().map(|stream| stream.name.len());
     let names = streams.chain(plan.ports.iter().map(|port| port.name.len()));
@@ -56,7 +59,7 @@ pub fn report_size(plan: &Plan, sending: Option<Nanos>, document: &str) -> Repor
         document_bytes: document.len() as u64,
         streams: plan.streams.len() as u64,
         ports: plan.ports.len() as u64,
-        // The longest name is used for every row: the reserve must suffice whatever names the rows have.
+        // Every row counts with the longest name, so that the reserve suffices for all names.
         name_bytes: names.max().unwrap_or(0) as u64,
         seconds: sending.map(|time| time.as_u64() / 1_000_000_000),
     }
@@ -67,7 +70,7 @@ fn steered_report_size(document: &PlanDocument) -> ReportSize {
     report_size(document.plan(), None, document.text())
 }
 
-fn open_failure(error: Error) -> OpenFailure {
+fn to_open_failure(error: Error) -> OpenFailure {
     match error {
         // Problems that can be found only when the link speeds or the nodes are known.
         Error::Engine(packetrig_engine::Error::Plan(problems))
@@ -77,15 +80,16 @@ fn open_failure(error: Error) -> OpenFailure {
     }
 }
 
-/// A failure of this machine, whatever the configuration says.
-fn machine_failure(error: &(dyn std::error::Error + 'static)) -> OpenFailure {
+/// Converts an error that is not the fault of the configuration.
+fn to_machine_failure(error: &(dyn std::error::Error + 'static)) -> OpenFailure {
     OpenFailure::Fault(NodeFault {
         blame: packetrig_units::Blame::World,
         text: packetrig_units::message_with_causes(error),
     })
 }
 
-/// Locks also after a panic: a request that panicked must not end the service, and the data under these locks is consistent at any time.
+/// Locks a mutex even if it is poisoned. A request that panicked must not end the service, and the data under these
+/// locks is consistent at any time.
 fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,11 +1,12 @@
-//! A steered run on a separate thread: opened, changed as the user requests, and closed with its report.
+//! A steered run on a separate thread: it is opened, changed as the user requests, and closed with its report.
 //!
-//! Changes are not queued here. [`SteeredRun::apply_change`] takes the session for itself, so an owner that shares a session between threads
-//! decides the order of changes: the console, with a lock that also covers the configuration that a change is made from. The queue of the
-//! controller is for changes that come before the run has begun.
+//! Changes are not queued here. [`SteeredRun::make_change`] needs the session exclusively, so an owner that shares a
+//! session between threads decides the order of changes. The console does this with a lock that also covers its
+//! configuration. The queue of the controller is for changes that come before the run has begun.
 //!
-//! Invariants: the thread is joined when the session is closed or dropped, and the ports are closed then. The controller's side has only this
-//! one plan of the run. The plan grows by the changes that were made, and the report is about it.
+//! Invariants: when the session is closed or dropped, its thread is joined and the ports are closed. The
+//! session has the only plan of the run on the controller's side. The plan grows by the changes that were made,
+//! and the report uses it.
 
 use crate::control::RunUser;
 use crate::error::{Error, ignore_failure};
@@ -44,7 +45,7 @@ pub struct RunSession {
 
 /// Receives the result of a run that is over.
 pub(crate) trait RunKeeper: Send {
-    /// Takes the result. `keep`: the run has sent frames, so its result is worth keeping.
+    /// Called with the result when the run is over. `keep`: the run has sent frames, so its result is stored.
     fn on_run_ended(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool);
 }
 
@@ -69,14 +70,14 @@ impl<G: RunExecutor> RunExecutor for SharedExecutor<G> {
         options: RunOptions,
         user: RunUser<'_>,
     ) -> Result<EndedRun, Error> {
-        // A panic in another session poisons the lock; that run is over all the same.
+        // A panic in another session poisons the lock, but that run is over, so the executor can be used.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).execute_run(document, options, user)
     }
 }
 
 impl RunSession {
-    /// Opens the ports of `document` and begins to receive. Returns when streams can be started, or with the reason why they cannot.
-    /// `on_event` sees everything that happens, on the session's thread.
+    /// Opens the ports of `document` and begins to receive. Returns when streams can be started, or with the reason why
+    /// they cannot. `on_event` is called with every event, on the session's thread.
     pub fn open_session(
         mut executor: impl RunExecutor + 'static,
         document: PlanDocument,
@@ -99,15 +100,15 @@ impl RunSession {
         });
         let mut session =
             Self { requests, thread: Some(started.map_err(Error::Thread)?), plan, keeper: None };
-        // The thread drops its end when the run is over, so this wait ends in any case.
+        // The thread drops its end of the channel when the run is over, so this wait ends in any case.
         match is_ready.recv() {
             Ok(()) => Ok(session),
             // The run ended before it started; its own error gives the reason.
-            Err(_) => Err(session.join_thread().err().unwrap_or(Error::NeverRan)),
+            Err(_) => Err(session.close_and_join_thread().err().unwrap_or(Error::NeverRan)),
         }
     }
 
-    /// Adds a keeper for its result. It gets the result when the run is closed as a [`SteeredRun`].
+    /// Sets the keeper for the result. It gets the result when the run is closed as a [`SteeredRun`].
     pub(crate) fn with_keeper(mut self, keeper: Box<dyn RunKeeper>) -> Self {
         self.keeper = Some(keeper);
         self
@@ -119,18 +120,18 @@ impl RunSession {
         answer.recv().map_err(|_| run_ended_fault())?
     }
 
-    /// Returns whether it has ended by itself, because something failed.
+    /// Returns whether the run has ended by itself, because of a failure.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Stops the streams that are sending, lets the path drain, closes the ports.
+    /// Stops the streams, waits for the frames in flight, closes the ports, and returns the report.
     pub fn end_run(mut self) -> Result<RunReport, Error> {
-        self.join_thread()
+        self.close_and_join_thread()
     }
 
-    fn join_thread(&mut self) -> Result<RunReport, Error> {
-        // A thread that has ended needs no message.
+    fn close_and_join_thread(&mut self) -> Result<RunReport, Error> {
+        // If the thread has already ended, it needs no message.
         ignore_failure(self.requests.send(SessionRequest::Close));
         let thread = self.thread.take().ok_or(Error::NeverRan)?;
         let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -158,7 +159,7 @@ impl SteeredRun for RunSession {
     }
 
     fn close_run(mut self: Box<Self>, keep: bool) {
-        let ended = self.join_thread();
+        let ended = self.close_and_join_thread();
         if let Some(keeper) = self.keeper.take() {
             keeper.on_run_ended(ended, keep);
         }
@@ -169,7 +170,7 @@ impl Drop for RunSession {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             ignore_failure(self.requests.send(SessionRequest::Close));
-            // A session that is dropped without `close` has no use for its report.
+            // The report of a session that is dropped without `close_run` is not needed.
             drop(thread.join());
         }
     }
@@ -211,7 +212,7 @@ impl SessionRequests {
         match self.inbox.try_recv().ok()? {
             SessionRequest::Close => Some(ControllerEvent::Stop),
             SessionRequest::Steer(change, reply) => {
-                // One place is enough: a change needs the session for itself until its answer has come.
+                // One slot is enough: a change needs the session exclusively until its answer has arrived.
                 self.pending.set(Some(reply));
                 Some(ControllerEvent::Steer(change))
             }

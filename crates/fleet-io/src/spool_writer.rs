@@ -1,10 +1,10 @@
 //! Writes samples to the spool and deletes stored segments that the controller has, on its own thread.
 //!
-//! A disk may take seconds for either, and the agent's loop renews leases that last for two. So between the start and the
-//! end of a run's senders that loop only leaves orders here. Beginning and ending a journal wait for the disk: nothing is
+//! A disk may take seconds for either, but the agent's loop renews leases that last for only two seconds. So while
+//! senders run, that loop only queues orders here. Beginning and ending a journal wait for the disk, but nothing is
 //! sent at that time.
 //!
-//! Invariant: at most one sample waits. A newer sample replaces it, because it counts the same frames and more.
+//! Invariant: at most one sample waits. A newer sample replaces it, because counts are cumulative.
 
 use crate::error::{Error, ignore_failure};
 use packetrig_fleet::message::{MessageHead, StoredWatermark};
@@ -31,12 +31,12 @@ impl RunJournal {
         Ok(Self { run: head.run.clone(), attempt: head.attempt, journal })
     }
 
-    pub(crate) fn belongs_to_run(&self, head: &MessageHead) -> bool {
+    pub(crate) fn belongs_to_attempt(&self, head: &MessageHead) -> bool {
         self.run == head.run && self.attempt == head.attempt
     }
 }
 
-/// Run, attempt, and how many segments of them wait for the controller.
+/// Run, attempt, and number of segments that wait for the controller.
 pub(crate) type WaitingSegments = (RunId, u32, u64);
 
 /// Directories that the thread uses, and the callback for its writes.
@@ -44,7 +44,7 @@ pub(crate) struct WriterDirectories {
     pub(crate) spool: ResultSpool,
     /// Directory of captures until they are collected, with a directory for each run.
     pub(crate) captures: PathBuf,
-    /// Called after each write, with the reason if stored segments could not be deleted.
+    /// Called after each write, with an error text if segments could not be deleted.
     pub(crate) on_write: Box<dyn Fn(Option<String>) + Send>,
 }
 
@@ -66,13 +66,15 @@ struct WriterState {
     /// Journal of the current run; `None` also while the thread writes to it.
     journal: Option<RunJournal>,
     sample: Option<CountSample>,
-    /// First number of a run and attempt that the controller has not stored.
+    /// Watermark of each run and attempt: first number of a segment that the controller has not stored.
     stored: BTreeMap<(RunId, u32), u64>,
     is_writing: bool,
     waiting: Vec<WaitingSegments>,
-    /// Why a sample was not written. No caller waited for it.
+    /// Error of an earlier write of a sample, for the next caller.
     failure: Option<Error>,
     is_over: bool,
+    /// True if the thread has ended, also by a panic. Nobody may wait for it then.
+    has_ended: bool,
 }
 
 impl WriterState {
@@ -96,40 +98,44 @@ impl SpoolWriter {
     pub(crate) fn start_writing(places: WriterDirectories) -> Result<Self, Error> {
         let spool = places.spool.clone();
         let shared = Arc::new(WriterShared::default());
-        shared.lock_writer().waiting = waiting_segments(&spool);
+        shared.lock_writer().waiting = count_waiting_segments(&spool);
         let writer = WriterThread { places, shared: Arc::clone(&shared) };
         let thread =
             Builder::new().name("spool".to_owned()).spawn(move || writer.write_segments_until_over());
         Ok(Self { spool, shared, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
-    /// Passes the journal to `change` as soon as all earlier samples are written, and keeps the journal that
-    /// `change` leaves. Waits for the disk.
+    /// Waits until all earlier samples are written, and passes the journal to `change`, which may replace it.
+    /// Waits for the disk.
     pub(crate) fn change_journal<T>(&self, change: impl FnOnce(&mut Option<RunJournal>) -> T) -> T {
-        let mut state = self.shared.wait_while(|state| state.is_writing || state.has_orders());
+        let mut state =
+            self.shared.wait_while(|state| !state.has_ended && (state.is_writing || state.has_orders()));
         // The stored failure is about the previous journal. Beginning or ending a journal returns disk errors itself.
         state.failure = None;
         let changed = change(&mut state.journal);
-        state.waiting = waiting_segments(&self.spool);
+        state.waiting = count_waiting_segments(&self.spool);
         changed
     }
 
-    /// Returns whether the journal is of this attempt. Waits for a write to it, but for none that is to come.
-    pub(crate) fn keeps_attempt(&self, head: &MessageHead) -> bool {
-        let state = self.shared.wait_while(|state| state.is_writing);
-        state.journal.as_ref().is_some_and(|kept| kept.belongs_to_run(head))
+    /// Returns whether the journal belongs to this attempt. Waits for a write in progress, but not for queued ones.
+    pub(crate) fn has_journal_of_attempt(&self, head: &MessageHead) -> bool {
+        let state = self.shared.wait_while(|state| !state.has_ended && state.is_writing);
+        state.journal.as_ref().is_some_and(|kept| kept.belongs_to_attempt(head))
     }
 
-    /// Orders the write of a sample. Fails with the reason why an earlier write failed.
-    pub(crate) fn write_sample(&self, sample: CountSample) -> Result<(), Error> {
+    /// Queues a sample for writing. Returns the error of an earlier write, if one failed.
+    pub(crate) fn queue_sample(&self, sample: CountSample) -> Result<(), Error> {
         let mut state = self.shared.lock_writer();
+        if state.has_ended {
+            return Err(Error::WriterEnded);
+        }
         state.sample = Some(sample);
         self.shared.changed.notify_all();
         state.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Orders the deletion of segments that the controller has stored.
-    pub(crate) fn delete_stored(&self, mark: &StoredWatermark) {
+    /// Queues the deletion of segments that the controller has stored.
+    pub(crate) fn delete_stored_segments(&self, mark: &StoredWatermark) {
         let mut state = self.shared.lock_writer();
         let below = state.stored.entry((mark.run.clone(), mark.attempt)).or_default();
         // An older watermark may arrive after a newer one.
@@ -137,8 +143,8 @@ impl SpoolWriter {
         self.shared.changed.notify_all();
     }
 
-    /// Runs with results that wait, as of the last write.
-    pub(crate) fn waiting_runs(&self) -> Vec<WaitingSegments> {
+    /// Returns the runs with segments that wait for the controller, as of the last write.
+    pub(crate) fn runs_with_waiting_segments(&self) -> Vec<WaitingSegments> {
         self.shared.lock_writer().waiting.clone()
     }
 }
@@ -148,7 +154,7 @@ impl Drop for SpoolWriter {
         self.shared.lock_writer().is_over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // Fails only if the thread has panicked: the spool's files are whole all the same.
+            // This fails only if the thread has panicked. The spool's files are consistent even then.
             drop(thread.join());
         }
     }
@@ -159,15 +165,26 @@ struct WriterThread {
     shared: Arc<WriterShared>,
 }
 
+/// Tells the callers of the thread that it has ended.
+struct EndNotice(Arc<WriterShared>);
+
+impl Drop for EndNotice {
+    fn drop(&mut self) {
+        self.0.lock_writer().has_ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
 impl WriterThread {
     fn write_segments_until_over(self) {
+        let _notice = EndNotice(Arc::clone(&self.shared));
         loop {
             let mut state = self.shared.wait_while(|state| !state.is_over && !state.has_orders());
             if !state.has_orders() {
                 return;
             }
             let (sample, stored) = (state.sample.take(), std::mem::take(&mut state.stored));
-            // The file is written outside the lock: the disk may take seconds, and `write_sample` must not
+            // The file is written outside the lock: the disk may take seconds, and `queue_sample` must not
             // wait for it.
             let mut journal = state.journal.take();
             state.is_writing = true;
@@ -176,7 +193,7 @@ impl WriterThread {
             let deleted = stored
                 .iter()
                 .try_for_each(|((run, attempt), below)| self.delete_segments(run, *attempt, *below));
-            let waiting = waiting_segments(&self.places.spool);
+            let waiting = count_waiting_segments(&self.places.spool);
             let mut state = self.shared.lock_writer();
             state.journal = journal;
             state.waiting = waiting;
@@ -193,7 +210,8 @@ impl WriterThread {
     fn append_sample(journal: Option<&mut NodeJournal>, sample: Option<CountSample>) -> Result<(), Error> {
         let Some((journal, sample)) = journal.zip(sample) else { return Ok(()) };
         match journal.append_interval(&sample) {
-            // A full spool refuses samples. The journal's last segment counts them; the result matters more than its course.
+            // A full spool refuses samples, and the journal's last segment has their number. The result matters more
+            // than the samples.
             Ok(_) | Err(spool::Error::Refused { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -210,10 +228,37 @@ impl WriterThread {
     }
 }
 
-fn waiting_segments(spool: &ResultSpool) -> Vec<WaitingSegments> {
+fn count_waiting_segments(spool: &ResultSpool) -> Vec<WaitingSegments> {
     let mut waiting: BTreeMap<(RunId, u32), u64> = BTreeMap::new();
     for pending in spool.pending_segments(usize::MAX) {
         *waiting.entry((pending.key.run, pending.key.attempt)).or_default() += 1;
     }
     waiting.into_iter().map(|((run, attempt), segments)| (run, attempt, segments)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_store::spool::SpoolLimits;
+
+    #[test]
+    fn callers_do_not_wait_for_a_thread_that_panicked() {
+        let directory = tempfile::tempdir().unwrap();
+        let places = WriterDirectories {
+            spool: ResultSpool::open_or_create(
+                directory.path(),
+                SpoolLimits { bytes: 1 << 24, keep_free: 0 },
+                Box::new(|_| None),
+            )
+            .unwrap(),
+            captures: directory.path().join("captures"),
+            on_write: Box::new(|_| panic!("as a bug would")),
+        };
+        let writer = SpoolWriter::start_writing(places).unwrap();
+        writer.queue_sample(CountSample::default()).unwrap();
+        drop(writer.shared.wait_while(|state| !state.has_ended));
+        let refused = writer.queue_sample(CountSample::default());
+        assert!(matches!(refused, Err(Error::WriterEnded)), "{refused:?}");
+        assert!(writer.change_journal(|journal| journal.is_none()));
+    }
 }

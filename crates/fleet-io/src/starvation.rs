@@ -1,4 +1,4 @@
-//! Adds up for how long this process has waited for a processor: how much later than asked it was woken.
+//! Measures how long this process has waited for a processor: adds up how much later than requested it was woken.
 
 use packetrig_fleet::hello::STARVATION_WINDOW;
 use packetrig_units::{MonoTime, Nanos};
@@ -6,7 +6,7 @@ use packetrig_units::{MonoTime, Nanos};
 /// Delay of a wake-up that is usual on a busy machine.
 const USUAL_WAKE_UP_DELAY: Nanos = Nanos::from_millis(50);
 
-/// The waits of the last one to two windows.
+/// Sum of the delays in the last one to two windows of [`STARVATION_WINDOW`].
 #[derive(Debug)]
 pub(crate) struct StarvationMeter {
     window_began: MonoTime,
@@ -19,7 +19,7 @@ impl StarvationMeter {
         Self { window_began: now, current: Nanos::ZERO, before: Nanos::ZERO }
     }
 
-    /// Records a wait that should have taken `asked` and took `took`.
+    /// Records a wait: `asked` is its planned length, `took` its real length.
     pub(crate) fn record_wait(&mut self, asked: Nanos, took: Nanos, now: MonoTime) {
         self.advance_starvation_window(now);
         let late = took.saturating_sub(asked);

@@ -1,8 +1,10 @@
-//! The second safeguard behind the lease: a process that only watches the process that sends.
+//! The supervisor: a process that only watches the process that sends. It is the second safeguard, in
+//! addition to the lease.
 //!
-//! The worker and the supervisor both have a small file open. The worker writes the deadline by which it must have stopped sending; the
-//! supervisor reads it. The supervisor kills a worker that is past the deadline by half a second of the supervisor's own running time. If a
-//! worker ends by itself, the supervisor starts it again: the new worker is idle, and the results are in its spool.
+//! The worker and the supervisor both have a small file open. The worker writes the deadline by which it must have
+//! stopped sending; the supervisor reads it. The supervisor kills a worker that is half a second past its deadline,
+//! counted in time during which the supervisor itself was running. If a worker ends by itself, the supervisor starts it
+//! again: the new worker is idle, and the results are in its spool.
 //!
 //! Invariant: the worker never outlives its supervisor.
 
@@ -20,13 +22,15 @@ use std::time::Duration;
 pub const WORKER_KILL_GRACE: Nanos = Nanos::from_millis(500);
 /// Interval of the supervisor's checks.
 const WORKER_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// The same interval, as the longest time that one check adds to the overdue time.
 const LOOK_TIME: Nanos = Nanos::from_millis(50);
-/// A check with this delay or more is logged.
+/// A pause between two checks that is longer than this is logged.
 const STANDSTILL_THRESHOLD: Nanos = Nanos::from_secs(1);
 /// Pause before a worker that ended is started again.
 const WORKER_RESTART_PAUSE: Duration = Duration::from_millis(500);
 
-/// The deadline after which the worker must not send; nanoseconds of CLOCK_BOOTTIME, 0 while it sends nothing.
+/// File with the deadline after which the worker must not send, in nanoseconds of CLOCK_BOOTTIME; 0
+/// while it sends nothing.
 #[derive(Debug)]
 pub struct SendDeadlineFile(File);
 
@@ -48,8 +52,9 @@ impl SendDeadlineFile {
     }
 }
 
-/// Counts how long a worker is past its deadline, in time during which this process ran. The whole machine may stop, or both processes may
-/// lack a processor. A deadline that passes then says nothing about the worker, because its own clock has stopped its senders.
+/// Counts how long a worker is past its deadline, only in time during which this process ran. If the whole machine
+/// stops, or both processes get no processor, a deadline that passes meanwhile is not the worker's fault: its senders
+/// check the clock themselves before they send again.
 #[derive(Debug)]
 struct OverdueWatch {
     last_ns: u64,
@@ -89,14 +94,14 @@ impl OverdueWatch {
 /// Reason why a supervision ended.
 #[derive(Debug)]
 pub enum SupervisionEndReason {
-    /// The worker ended for good, with this status.
+    /// The worker ended and must not be started again; this is its exit status.
     Worker(ExitStatus),
-    /// The user asked the supervisor to end.
+    /// `stop` told the supervisor to end.
     Told,
 }
 
-/// Keeps a worker running until `stop` says to end, or the worker ends with success or because of a user's error. `start` makes the
-/// command; `log` is called with messages for the log.
+/// Keeps a worker running until `stop` returns true, or until the worker ends with success or because of a user's
+/// error. `start` makes the command that starts the worker; `log` is called with messages for the log.
 pub fn supervise_worker(
     watch: &SendDeadlineFile,
     start: &mut dyn FnMut() -> Command,
@@ -109,7 +114,7 @@ pub fn supervise_worker(
         let mut child = start().spawn()?;
         match watch_worker(watch, &mut child, stop, log)? {
             Some(ended) => return Ok(ended),
-            // A worker that ends at once must not keep a processor busy with being started.
+            // A worker that always ends at once must not be started in a busy loop.
             None => std::thread::sleep(WORKER_RESTART_PAUSE),
         }
         if stop() {
@@ -118,7 +123,7 @@ pub fn supervise_worker(
     }
 }
 
-/// Watches a worker until it has ended; `None` if it is to be started again.
+/// Watches a worker until it has ended; `None` if it should be started again.
 fn watch_worker(
     watch: &SendDeadlineFile,
     child: &mut Child,
@@ -130,7 +135,7 @@ fn watch_worker(
     let mut overdue = OverdueWatch::new(clock::boottime_ns());
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(exit_outcome(status, asked, log));
+            return Ok(decide_after_exit(status, asked, log));
         }
         if stop() && !asked {
             asked = true;
@@ -141,11 +146,11 @@ fn watch_worker(
         let found = overdue.check_deadline(watch.read_deadline(), clock::boottime_ns());
         if let Some(length) = found.stood_still {
             log(format!(
-                "this machine did not run the agent's supervisor for {length}: it is overloaded, or was stopped"
+                "the agent's supervisor did not run for {length}: this machine is overloaded, or was stopped"
             ));
         }
         if found.is_overdue && !std::mem::replace(&mut killed, true) {
-            log("the agent did not stop at the end of its lease and is killed".to_owned());
+            log("the agent process did not stop sending at the end of its lease; killing it".to_owned());
             // SIGKILL cannot be caught or put off, so it also ends a worker that hangs.
             child.kill()?;
         }
@@ -153,7 +158,8 @@ fn watch_worker(
     }
 }
 
-fn exit_outcome(
+/// Decides what follows the end of a worker; `None` starts it again.
+fn decide_after_exit(
     status: ExitStatus,
     asked: bool,
     log: &mut dyn FnMut(String),
@@ -162,12 +168,12 @@ fn exit_outcome(
     if asked {
         return Some(SupervisionEndReason::Told);
     }
-    // 70 is packetrig's exit code for its own bugs, 101 Rust's for a panic; a signal leaves no code. Any
+    // 70 is packetrig's exit code for its own bugs, 101 Rust's exit code for a panic; a signal leaves no code. Any
     // other code means a fault that a user has to correct, and another start would end in the same way.
     if status.code().is_some_and(|code| code != 70 && code != 101) {
         return Some(SupervisionEndReason::Worker(status));
     }
-    log(format!("the agent ended ({status}) and is started again"));
+    log(format!("the agent process ended ({status}); starting it again"));
     None
 }
 

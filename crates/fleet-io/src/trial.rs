@@ -1,4 +1,5 @@
-//! Turns the report of a run into the result of a trial: figures of the device, and the faults of the rig that make them worthless.
+//! Converts the report of a run to the result of a trial: measured values of the device, and faults of the rig that
+//! make these values useless.
 
 use packetrig_method::{LostFrames, StreamTrial, TimeRange, TrialLatency, TrialRequest, TrialResult};
 use packetrig_report::outcome::RunState;
@@ -8,7 +9,7 @@ use packetrig_report::{
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_units::{Nanos, clamp_to_u64};
 
-/// The result of the trial that this run was.
+/// Returns the result of the trial from the report of its run.
 pub fn trial_result(order: &TrialRequest, report: &RunReport) -> TrialResult {
     let sent_late = frames_sent_late(order, report);
     let sent = || report.streams.iter().filter_map(|stream| stream.sent.as_ref());
@@ -25,7 +26,7 @@ pub fn trial_result(order: &TrialRequest, report: &RunReport) -> TrialResult {
         latency: trial_latency(report),
         streams: report.streams.iter().map(stream_trial).collect(),
         caveats: report.caveats.iter().map(|caveat| format!("{}: {}", caveat.subject, caveat.text)).collect(),
-        rig_fault: rig_fault(report, lost, sent_late),
+        rig_fault: find_rig_fault(report, lost, sent_late),
         overhead: Nanos::ZERO,
         event_at: None,
         event_ended_at: None,
@@ -39,7 +40,7 @@ fn received_frames(report: &RunReport) -> u64 {
     arrived.map(|arrived| arrived.sequence.unique).fold(0, u64::saturating_add)
 }
 
-/// Lost frames of a stream. Without an account of losses, nothing shows that a frame arrived: all may be lost, and none is for certain.
+/// Counts the lost frames of a stream. Without a loss count, between none and all of the sent frames may be lost.
 fn count_lost_frames(stream: &StreamReport) -> LostFrames {
     match (&stream.loss, &stream.sent) {
         (Some(FrameLoss { lost, in_doubt, .. }), _) => {
@@ -65,15 +66,16 @@ fn stream_trial(stream: &StreamReport) -> StreamTrial {
     }
 }
 
-/// Times in which a stream lost its frames: in all, and the longest one. Lost frames by rate miss the time in which the rig sent none, and
-/// they are too many for the time if it sent faster than planned because it was late.
+/// Duration of the outages of a stream: of all together, and of the longest one. The number of lost frames divided
+/// by the rate gives only bounds: it misses the time in which the rig sent nothing, and is too long if a late rig
+/// sent faster than planned.
 struct OutageTimes {
     in_all: TimeRange,
     longest: TimeRange,
 }
 
 impl OutageTimes {
-    /// `None` without a rate or an account of losses.
+    /// Computes the times from a stream's report; `None` without a rate or a list of outages.
     fn from_stream(stream: &StreamReport) -> Option<Self> {
         let rate = stream.asked_milli.map(|milli| milli as f64 / 1e3);
         let rate = rate.or_else(|| Some(stream.sent.as_ref()?.rate?.frames_per_second()))?;
@@ -87,7 +89,7 @@ impl OutageTimes {
         let silence: f64 = outages.listed.iter().map(|row| unexplained_silence(row, interval)).sum();
         let in_all = least.iter().fold(Nanos::ZERO, |all, one| all + *one);
         let by_frames = rounded_nanos(lost.most as f64 * interval + silence);
-        // A late rig may have sent nothing: an outage within that time loses no frame.
+        // While a late rig sends nothing, an outage loses no frame, so the upper bounds are at least the delay.
         Self {
             in_all: TimeRange {
                 least: in_all.min(duration_of_frames(lost.least, interval)),
@@ -108,16 +110,16 @@ fn largest_send_delay(stream: &StreamReport) -> Nanos {
     errors.fold(Nanos::ZERO, |sum, error| sum + error.max)
 }
 
-/// The least duration of an outage: from the departure of its first lost frame to that of its last one. Only
-/// frames that are not in doubt count. The first frame may have left late; with joined gaps, this may be true
-/// for each gap.
+/// Minimum duration of an outage, from the departure of its first lost frame to that of its last one. Only frames
+/// that are certainly lost count. The first frame may have left late; if the outage joins several gaps, this may be
+/// so for each gap.
 fn minimum_outage_length(row: &OutageRow, interval: f64, late: Nanos) -> Nanos {
     let certain = duration_of_frames(row.frames.saturating_sub(row.in_doubt), interval);
     certain.saturating_sub(Nanos::new(late.as_u64().saturating_mul(row.gaps.max(1))))
 }
 
-/// Time between the arrivals around an outage beyond what its numbers take at the rate of the plan: the rig sent nothing then, or
-/// the device held frames up.
+/// Time between the arrivals around an outage that the missing frames do not explain at the planned rate, in
+/// nanoseconds. In that time the rig sent nothing, or the device delayed frames.
 fn unexplained_silence(row: &OutageRow, interval: f64) -> f64 {
     let Some((begin, end)) = row.begin.zip(row.end) else { return 0.0 };
     // With n lost frames, n + 1 intervals lie between the arrivals around them.
@@ -138,7 +140,7 @@ fn rounded_nanos(ns: f64) -> Nanos {
     Nanos::new(ns.round() as u64)
 }
 
-/// Due time of the last lost frame, after the first frame of its stream.
+/// Due time of the last lost frame, relative to the due time of the stream's first frame.
 fn last_loss_time(stream: &StreamReport) -> Option<Nanos> {
     let last = stream.outages.as_ref()?.listed.iter().map(|row| row.last).max()?;
     let milli = u128::from(stream.asked_milli?);
@@ -147,8 +149,8 @@ fn last_loss_time(stream: &StreamReport) -> Option<Nanos> {
     (milli > 0).then(|| Nanos::new(clamp_to_u64(u128::from(last) * 1_000_000_000_000 / milli)))
 }
 
-/// Latency over all streams: least of the least, greatest of the greatest, means weighted by frames. A percentile is the
-/// worst among the streams, because percentiles cannot be added.
+/// Latency over all streams: smallest minimum, largest maximum, and mean weighted by frames. Percentiles are those of
+/// the worst stream, because percentiles of streams cannot be combined.
 fn trial_latency(report: &RunReport) -> Option<TrialLatency> {
     let streams: Vec<&LatencyReport> = report
         .streams
@@ -171,7 +173,7 @@ fn trial_latency(report: &RunReport) -> Option<TrialLatency> {
     })
 }
 
-/// Largest error of the mean; unlimited for a report without bounds.
+/// Maximum error of the mean latency; `Nanos::MAX` for a report without bounds.
 fn mean_error_bound(latency: &LatencyReport) -> Nanos {
     latency.bounds.map_or(Nanos::MAX, |bounds| {
         let mean = bounds.mean;
@@ -179,13 +181,13 @@ fn mean_error_bound(latency: &LatencyReport) -> Nanos {
     })
 }
 
-/// Divisor for the part of the losses that may be in doubt without making the trial worthless.
+/// Losses in doubt are negligible up to the losses divided by this number.
 const NEGLIGIBLE_DOUBT_DIVISOR: u64 = 10;
 
-/// Reason why the trial proves nothing certain about the device, if there is one.
-fn rig_fault(report: &RunReport, lost: LostFrames, sent_late: u64) -> Option<String> {
+/// Returns the reason why the trial proves nothing certain about the device, if there is one.
+fn find_rig_fault(report: &RunReport, lost: LostFrames, sent_late: u64) -> Option<String> {
     if report.outcome.state() != RunState::Complete {
-        return Some(format!("the run ended {}", report.outcome.state()));
+        return Some(format!("the outcome of the run is {}", report.outcome.state()));
     }
     if !report.coverage.is_full() {
         return Some("a node did not report".to_owned());
@@ -216,14 +218,13 @@ const fn unsent_frames(sent: &SentFrames) -> u64 {
     sent.unsent
 }
 
-/// Largest slowness, in millionths, with which a trial still counts as sent at the ordered load.
+/// Up to this deviation of the rate below the plan, in millionths, a trial counts as sent at the ordered load.
 const NEGLIGIBLE_SLOWNESS_PPM: u64 = 5_000;
-/// Largest delay with which a trial still counts as on time: no sender without its own clock is on
-/// time to the microsecond.
+/// Up to this delay a trial counts as sent on time, because a sender in software is never on time to the microsecond.
 const NEGLIGIBLE_DELAY: Nanos = Nanos::from_millis(2);
 
-/// Frames that left after the time in which all were due, of streams that were sent so slowly that it matters. The cost
-/// of an event does not depend on the load.
+/// Counts the frames that left after the planned end of the trial, of streams that were sent too slowly. Trials with
+/// an event are not checked, because they measure the effect of the event, which does not depend on the load.
 fn frames_sent_late(order: &TrialRequest, report: &RunReport) -> u64 {
     if order.event.is_some() {
         return 0;
@@ -247,7 +248,8 @@ fn frames_beyond_time(frames: u64, taken: Nanos, rate_error_ppm: i64) -> Option<
     (!is_negligible).then(|| share(frames))
 }
 
-/// Returns whether a doubt that matters is about the rig. Loss near the rig's own limit may be the rig's.
+/// Returns whether a caveat that matters is about the rig. A load near the rig's own limit is also about the rig,
+/// because then the rig itself may have lost frames.
 fn is_caveat_about_rig(caveat: &Caveat) -> bool {
     caveat.matters && !matches!(caveat.doubt, CaveatKind::ForeignFrames | CaveatKind::Clock)
 }

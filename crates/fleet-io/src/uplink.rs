@@ -1,8 +1,9 @@
-//! Sends a node's results to the controller: from the run to the spool, and on its own thread from the spool to the fabric.
-//! Between the start and the end of a run's senders, this code never waits for the disk ([`SpoolWriter`]).
+//! Sends a node's results to the controller: it writes them to the spool, and a separate thread passes segments from
+//! the spool to the fabric. While senders run, the caller never waits for the disk ([`SpoolWriter`]).
 //!
-//! A segment leaves the spool only when the controller says that it has stored it. A segment that was handed over and not confirmed is
-//! handed over again: the fabric's disk may have lost it, and the controller recognises a segment that comes twice.
+//! A segment is deleted from the spool only when the controller reports that it has stored the segment. A segment that
+//! was handed over to the fabric and is not confirmed for a while is handed over again, because the fabric's disk may
+//! have lost it. The controller recognises a segment that arrives twice.
 //!
 //! Invariant: segments of a run are handed over in order; none is deleted before the controller has stored it.
 
@@ -29,7 +30,7 @@ use std::thread::{Builder, JoinHandle};
 const SPOOL_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
 /// Time without a confirmation after which a segment is handed over again.
 const SEGMENT_RESEND_TIMEOUT: Nanos = Nanos::from_secs(10);
-/// Maximum number of segments that are handed over in one go.
+/// Maximum number of segments that are handed over before other work is checked.
 const MAX_SEGMENTS_PER_BATCH: usize = 64;
 
 /// Opens the connection for results; called again when it is lost.
@@ -66,11 +67,11 @@ struct UplinkState {
     over: bool,
     /// True if the spool has new segments.
     fresh: bool,
-    /// A run has begun: the connection should be open when its segments come.
+    /// True if a run has begun, so that the connection should be opened before its segments are ready.
     expected: bool,
-    /// Reason why segments cannot leave.
+    /// Reason why segments cannot be handed over now.
     obstacle: Option<String>,
-    /// Other messages, each reported once.
+    /// Other messages for the controller, each reported once.
     remarks: Vec<String>,
     begun_runs: u64,
     finished_runs: u64,
@@ -88,7 +89,7 @@ impl UplinkShared {
         self.changed.notify_all();
     }
 
-    /// Announces a write, and reports if stored segments could not be deleted.
+    /// Records that the writer has written, and its problem if it could not delete stored segments.
     fn record_write(&self, trouble: Option<String>) {
         self.lock_uplink().remarks.extend(trouble);
         self.announce_segments();
@@ -96,10 +97,10 @@ impl UplinkShared {
 }
 
 impl ResultUplink {
-    /// Starts to pass on the waiting segments in the spool of `source`.
+    /// Starts the threads that write to the spool of `source` and send its waiting segments.
     pub fn start_sending(source: UplinkSource, open: UplinkOpener) -> Result<Self, Error> {
         let UplinkSource { spool, captures, capture_bytes, node } = source;
-        let allowance = Arc::new(Mutex::new(spool.capture_allowance(capture_bytes)?));
+        let allowance = Arc::new(Mutex::new(spool.open_capture_allowance(capture_bytes)?));
         let shared = Arc::new(UplinkShared::default());
         let announcing = Arc::clone(&shared);
         let on_write = Box::new(move |trouble| announcing.record_write(trouble));
@@ -114,22 +115,24 @@ impl ResultUplink {
             handed: BTreeMap::new(),
         };
         let thread =
-            Builder::new().name("uplink".to_owned()).spawn(move || carrier.send_messages_until_over());
+            Builder::new().name("uplink".to_owned()).spawn(move || carrier.send_segments_until_over());
         let thread = Some(thread.map_err(Error::Thread)?);
         Ok(Self { spool, writer, captures: allowance, shared, thread })
     }
 
-    /// Bytes of each run's captures that have left the node: [`CaptureServer`](crate::CaptureServer) shares the limit.
+    /// Returns the count of capture bytes that have left the node, by
+    /// run. [`CaptureServer`](crate::CaptureServer) shares it.
     pub fn capture_allowance(&self) -> SharedAllowance {
         Arc::clone(&self.captures)
     }
 
-    /// Returns a reader of its state for other threads.
+    /// Returns a reader of the uplink's state for other threads.
     pub fn observer(&self) -> UplinkObserver {
         UplinkObserver::new(self.spool.clone(), Arc::clone(&self.shared))
     }
 
-    /// Begins a run: its samples and its result are kept from now on. The journal of an earlier attempt that has not ended is discarded.
+    /// Begins an attempt of a run: its samples and its result are stored from now on. If the journal of an earlier
+    /// attempt has not ended, it is discarded.
     pub(crate) fn begin_run(&mut self, head: &MessageHead) -> Result<(), Error> {
         self.writer.change_journal(|kept| {
             if let Some(before) = kept.take() {
@@ -146,12 +149,12 @@ impl ResultUplink {
         Ok(())
     }
 
-    /// Returns whether the journal is of this attempt.
-    pub(crate) fn keeps_attempt(&self, head: &MessageHead) -> bool {
-        self.writer.keeps_attempt(head)
+    /// Returns whether the journal belongs to this attempt.
+    pub(crate) fn has_journal_of_attempt(&self, head: &MessageHead) -> bool {
+        self.writer.has_journal_of_attempt(head)
     }
 
-    /// Ends the run without a result; its stored samples stay if they are useful.
+    /// Ends the run without a result. Its stored samples stay in the spool only if `is_worth` is set.
     pub(crate) fn leave_run(&mut self, is_worth: bool) -> Result<(), Error> {
         self.writer.change_journal(|kept| match kept.take() {
             // Dropping a journal ends it as cut short.
@@ -165,12 +168,13 @@ impl ResultUplink {
         })
     }
 
-    /// Keeps a sample, without waiting for the disk. Fails with the reason why an earlier one could not be kept.
+    /// Queues a sample for the spool, without waiting for the disk. Returns the error of an earlier sample, if one
+    /// could not be stored.
     pub(crate) fn store_sample(&self, sample: CountSample) -> Result<(), Error> {
-        self.writer.write_sample(sample)
+        self.writer.queue_sample(sample)
     }
 
-    /// Keeps captures, result and end of the run. Returns the number of segments.
+    /// Stores the captures, the result and the end of the run. Returns the number of the run's segments.
     pub(crate) fn finish_run(&mut self, result: &NodeResult) -> Result<u64, Error> {
         let segments = self
             .writer
@@ -187,10 +191,11 @@ impl ResultUplink {
             let path = Path::new(&capture.file);
             match store_capture(&mut journal, path, &run, &self.captures) {
                 Ok(()) => kept_files.push(path),
-                Err(why) => left.push(format!("{} stays on the node: {why}", path.display())),
+                Err(why) => left.push(format!("capture {} stays on the node: {why}", path.display())),
             }
         }
-        // The journal ends whether or not the result could be kept: the controller must learn that nothing more comes, and why.
+        // The journal is ended even if the result could not be stored: the controller must learn that nothing more
+        // comes, and why.
         let kept = journal.append_result(result);
         let reason = kept.as_ref().err().map(ToString::to_string);
         let last = journal.end_journal(reason);
@@ -205,17 +210,17 @@ impl ResultUplink {
         Ok(self.spool.final_segment_count(&run, attempt).unwrap_or_default())
     }
 
-    /// Deletes segments that the controller has, without waiting for the disk.
-    pub(crate) fn delete_stored(&self, mark: &StoredWatermark) {
-        self.writer.delete_stored(mark);
+    /// Queues the deletion of segments that the controller has stored.
+    pub(crate) fn delete_stored_segments(&self, mark: &StoredWatermark) {
+        self.writer.delete_stored_segments(mark);
     }
 
-    /// Runs with results that wait: (run, attempt, segments so far).
-    pub(crate) fn waiting_runs(&self) -> Vec<WaitingSegments> {
-        self.writer.waiting_runs()
+    /// Returns the runs with waiting segments: (run, attempt, number of segments).
+    pub(crate) fn runs_with_waiting_segments(&self) -> Vec<WaitingSegments> {
+        self.writer.runs_with_waiting_segments()
     }
 
-    /// Messages for the controller: the current obstacle, and the events since the last call.
+    /// Returns the messages for the controller: the current obstacle, and the remarks since the last call.
     pub(crate) fn take_problems(&self) -> Vec<String> {
         let mut state = self.shared.lock_uplink();
         let remarks = std::mem::take(&mut state.remarks);
@@ -260,7 +265,7 @@ struct UplinkThread {
 }
 
 impl UplinkThread {
-    fn send_messages_until_over(mut self) {
+    fn send_segments_until_over(mut self) {
         loop {
             let obstacle = self.send_pending_segments().err().map(|error| error.to_string());
             // With an obstacle, new segments are no reason for an early attempt: it waits the full time.
@@ -279,10 +284,11 @@ impl UplinkThread {
         }
     }
 
-    /// Hands over segments that were not handed over yet, or long ago without a confirmation.
+    /// Hands over segments that were not handed over yet, or whose handover was not confirmed for
+    /// [`SEGMENT_RESEND_TIMEOUT`].
     fn send_pending_segments(&mut self) -> Result<(), fabric::Error> {
         if std::mem::take(&mut self.shared.lock_uplink().expected) {
-            self.open_outlet()?;
+            self.open_result_outlet()?;
         }
         let pending = self.spool.pending_segments(usize::MAX);
         // The list has the order of run, attempt and number, as the spool lists them: `binary_search` relies on it.
@@ -299,7 +305,7 @@ impl UplinkThread {
         Ok(())
     }
 
-    fn open_outlet(&mut self) -> Result<&mut Box<dyn ResultOutlet>, fabric::Error> {
+    fn open_result_outlet(&mut self) -> Result<&mut Box<dyn ResultOutlet>, fabric::Error> {
         let outlet = match self.outlet.take() {
             Some(outlet) => outlet,
             None => (self.open)()?,
@@ -308,9 +314,9 @@ impl UplinkThread {
     }
 
     fn hand_over_segment(&mut self, pending: &PendingSegment, id: SegmentId) -> Result<(), fabric::Error> {
-        // The controller has released it in the meantime.
+        // If the segment cannot be read, it was deleted meanwhile, because the controller has stored it.
         let Ok(bytes) = self.spool.read_segment(&pending.key) else { return Ok(()) };
-        match self.open_outlet()?.append_segment(&id, &bytes) {
+        match self.open_result_outlet()?.append_segment(&id, &bytes) {
             Ok(()) => {
                 self.handed.insert(id, now());
                 Ok(())
@@ -383,11 +389,11 @@ mod tests {
         let head =
             MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("") };
         uplink.begin_run(&head).unwrap();
-        assert!(uplink.keeps_attempt(&head) && uplink.waiting_runs().is_empty());
+        assert!(uplink.has_journal_of_attempt(&head) && uplink.runs_with_waiting_segments().is_empty());
         let segments = uplink.finish_run(&NodeResult::default()).unwrap();
-        assert_eq!(uplink.waiting_runs(), [(head.run.clone(), 1, segments)]);
-        uplink.delete_stored(&StoredWatermark { run: head.run, attempt: 1, below: segments });
-        while !uplink.waiting_runs().is_empty() {
+        assert_eq!(uplink.runs_with_waiting_segments(), [(head.run.clone(), 1, segments)]);
+        uplink.delete_stored_segments(&StoredWatermark { run: head.run, attempt: 1, below: segments });
+        while !uplink.runs_with_waiting_segments().is_empty() {
             std::thread::yield_now();
         }
     }

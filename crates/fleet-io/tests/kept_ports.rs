@@ -42,7 +42,7 @@ fn lab(made: Result<Lab, device::Error>) -> Option<Lab> {
 }
 
 fn keeping() -> LocalExecutor {
-    LocalExecutor(EnginePlane::default().keeping_ports())
+    LocalExecutor(EnginePlane::default().with_ports_kept_open())
 }
 
 /// Sends from the lab's first port to its second. `mtu`: as the plan wants it.

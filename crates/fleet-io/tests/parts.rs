@@ -246,7 +246,7 @@ impl Pair {
 
     /// The change as a node reads it, before its rig gets it.
     fn read(&mut self, change: &PlanChange) -> PlanChange<PlanGrowth> {
-        let read = change.clone().try_map(|document| {
+        let read = change.clone().try_map_document(|document| {
             let newer = document.read_document(READING)?;
             Ok::<_, PlanProblems>(self.plan.propose_plan(newer.plan()))
         });

@@ -35,13 +35,14 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Minimum time between a confirmation and T. A later confirmation is refused, because it would reach the senders too late.
+/// Minimum time between a confirmation and T. A later confirmation is refused, because it would reach
+/// the senders too late.
 pub const CONFIRM_MARGIN: Nanos = Nanos::from_millis(20);
-/// The same minimum in the controller's own process: a receiver reads its orders every 5 ms, and must know T before
-/// the first frame arrives.
+/// Minimum time between a confirmation and T if the agent runs in the controller's own process. A receiver reads its
+/// orders every 5 ms, and must know T before the first frame arrives.
 pub const LOCAL_CONFIRM_MARGIN: Nanos = Nanos::from_millis(7);
-/// Largest difference between the T of the commit and the T of the confirmation. The node converts the second one with
-/// a better clock fit.
+/// Largest difference between the T of the commit and the T of the confirmation. The node may convert the
+/// second one with a better clock fit.
 pub const MAX_START_TIME_DIFFERENCE: Nanos = Nanos::from_millis(10);
 /// Number of ended runs whose late messages are still recognised.
 const MAX_REMEMBERED_RUNS: usize = 256;
@@ -51,7 +52,7 @@ const MAX_REMEMBERED_RUNS: usize = 256;
 struct EndedAttempt {
     run: RunId,
     attempt: u32,
-    /// Number of segments in the spool, if the result was safe on the disk.
+    /// Number of segments in the spool; `None` if the result was not on the disk.
     kept: Option<u64>,
 }
 
@@ -65,11 +66,11 @@ pub enum AgentEvent {
     Prepared(Vec<PortInfo>),
     /// [`AgentAction::Arm`] succeeded: the receivers run.
     Armed,
-    /// [`ChangeStep::Hold`] succeeded, or changed nothing.
+    /// [`ChangeStep::Hold`] is done. With a fault it changed nothing.
     Held(u64, Vec<HeldStream>, Option<NodeFault>),
-    /// [`ChangeStep::Announce`] succeeded or failed.
+    /// [`ChangeStep::Announce`] is done, or failed with this fault.
     Announced(u64, Option<NodeFault>),
-    /// [`AgentAction::Steer`] or the last step of a change succeeded, or changed nothing.
+    /// [`AgentAction::Steer`] or the last step of a change is done. With a fault it changed nothing.
     Steered(u64, Option<NodeFault>, Box<CountSample>),
     /// Every sender is done.
     SendersDone {
@@ -100,13 +101,13 @@ pub enum AgentAction {
     Arm,
     /// Make the senders start at this time.
     StartAt(MonoTime),
-    /// Change something; answer with `Steered`.
+    /// Make this change to the running streams; answer with `Steered`.
     Steer(Box<ChangeOrder>),
-    /// Take a step of a change; answer with `Held`, `Announced` or `Steered`.
+    /// Perform a step of a change; answer with `Held`, `Announced` or `Steered`.
     Step(u64, Box<ChangeStep>),
     /// Stop the senders; `SendersDone` follows when they have stopped.
     StopSenders,
-    /// Stop the receivers and close the accounts; answer with `Finished` or `Failed`.
+    /// Stop the receivers and compute the final counts; answer with `Finished` or `Failed`.
     Finish(Vec<SentTotal>),
     /// Stop everything and close the ports.
     Release,
@@ -254,27 +255,28 @@ impl AgentMachine {
         matches!(self.state, AgentState::Running | AgentState::Stopped(_))
     }
 
-    /// True while it waits for [`AgentEvent::SendersDone`].
+    /// True while the agent waits for [`AgentEvent::SendersDone`].
     pub fn awaits_senders(&self) -> bool {
         self.state == AgentState::Running
     }
 
-    /// True while it takes part in no run.
+    /// True while the agent takes part in no run.
     pub fn is_idle(&self) -> bool {
         self.state == AgentState::Idle
     }
 
-    /// Highest epoch that it has seen.
+    /// Highest epoch that the agent has seen.
     pub const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The run that keeps it from taking part in another one. A run whose result is safe on its disk, or that has failed, does not.
+    /// Head of the run that keeps the agent from taking part in another one. In a fleet, a failed run or a run with its
+    /// result on the disk does not keep it from that.
     pub fn blocking_run(&self) -> Option<&MessageHead> {
         self.head.as_ref().filter(|_| !self.has_released_ports())
     }
 
-    /// The run that it takes part in.
+    /// Head of the run that the agent takes part in.
     pub fn head(&self) -> Option<&MessageHead> {
         self.head.as_ref()
     }
@@ -307,7 +309,8 @@ impl AgentMachine {
         now: MonoTime,
     ) -> Vec<AgentAction> {
         match command {
-            // These three check the head themselves. Every other command applies to exactly the attempt that was prepared here.
+            // These three check the head themselves. Every other command applies to exactly the attempt that was
+            // prepared here.
             NodeCommand::Prepare(preparation) => self.prepare_run(head, preparation),
             NodeCommand::Abort => self.abort_run(head),
             NodeCommand::Collected => self.on_result_collected(&head),
@@ -316,7 +319,7 @@ impl AgentMachine {
             _ if self.head.as_ref() != Some(&head) => {
                 vec![AgentAction::Reply(
                     head,
-                    NodeReply::Refused("this run was not prepared here".to_owned()),
+                    NodeReply::Refused("this run was not prepared on this node".to_owned()),
                 )]
             }
             NodeCommand::Arm => self.arm_receivers(),
@@ -346,7 +349,7 @@ impl AgentMachine {
         let own = self.head.as_ref()?;
         if own.run != head.run && !self.has_released_ports() {
             // Spooled and failed runs hold no ports: they must not block the next run of the fleet.
-            return Some(format!("busy with run {}", own.run));
+            return Some(format!("this node is busy with run {}", own.run));
         }
         if own.run == head.run && head.attempt < own.attempt {
             return Some(format!("attempt {} has ended; this is attempt {}", head.attempt, own.attempt));
@@ -354,7 +357,8 @@ impl AgentMachine {
         None
     }
 
-    /// Enters `next` and replies, if the agent is still in the state `asked`, in which it gave the order to the data plane.
+    /// Enters `next` and replies, if the agent is still in the state `asked`, in which it gave the order
+    /// to the data plane.
     fn advance_from_state(
         &mut self,
         asked: &AgentState,
@@ -369,7 +373,7 @@ impl AgentMachine {
         self.reply_to_controller(reply)
     }
 
-    /// Repeats the reply for the present state.
+    /// Repeats the reply that belongs to the present state.
     fn report_state(&self) -> Vec<AgentAction> {
         let reply = match &self.state {
             // There is nothing to report: either there is no run, or the reply follows when the
@@ -401,12 +405,12 @@ impl AgentMachine {
     }
 
     fn forget_run(&mut self, head: MessageHead) {
-        // This comes first: `remember` reads the state that is reset below.
+        // This comes first: `remember_ended_attempt` reads the state that is reset below.
         self.remember_ended_attempt(&head);
         self.head = None;
         self.ports.clear();
         // The agent must not ask for a lease of a run that it has forgotten.
-        self.end_lease();
+        self.stop_lease_renewal();
         self.why = None;
         self.stop_at = None;
         self.orphan = false;

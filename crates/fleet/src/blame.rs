@@ -1,4 +1,4 @@
-//! Blame for the errors of this crate.
+//! Says who is to blame for each error of this crate.
 
 use crate::fabric::Error;
 use packetrig_units::Blame;

@@ -12,15 +12,15 @@ use std::marker::PhantomData;
 /// A text as one line.
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct BoundedLine(#[serde(deserialize_with = "line")] String);
+struct BoundedLine(#[serde(deserialize_with = "deserialize_bounded_line")] String);
 
 /// Reads a text field as one line.
-pub(crate) fn line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+pub(crate) fn deserialize_bounded_line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     deserialize_line::<MAX_TEXT_CHARACTERS, D>(from)
 }
 
 /// Reads the first texts of a list, each as one line.
-pub(crate) fn lines<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+pub(crate) fn deserialize_bounded_lines<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let lines: Vec<BoundedLine> = deserialize_first_elements::<MAX_TEXTS, _, _>(from)?;
     Ok(lines.into_iter().map(|line| line.0).collect())
 }

@@ -1,9 +1,10 @@
 //! Comparison of a node's clock with the controller's: by exchanged messages ([`packetrig_stats::exchange`]), or by NTP
 //! or PTP on both sides; [`choose_better_fit`] takes the fit with the narrower bound.
 //!
-//! It reads no clock: the node's shell does. Clocks are never set.
+//! This module reads no clock: its callers pass the readings in. Clocks are never set.
 //!
-//! Invariant: the true offset lies within the bound of the chosen fit, if the error bounds of the disciplined clocks are true.
+//! Invariant: the true offset lies within the bound of the chosen fit, if the error bounds of the
+//! disciplined clocks are true.
 
 use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
 use packetrig_stats::exchange::MAX_PPB;
@@ -32,14 +33,14 @@ impl DisciplinedClock {
         let apart = u128::from(controller.at.as_nanos().abs_diff(asked));
         let drift = (apart * u128::from(MAX_PPB)).div_ceil(1_000_000_000);
         let bound = node.bound + controller.bound + Nanos::new(u64::try_from(drift).ok()?);
-        // One reading of each clock gives no rate. The worst drift makes up
-        // for that, so the bound stays true.
+        // One reading of each clock gives no rate. The bound assumes the largest
+        // possible drift instead, so it stays true.
         Some(ClockFit { at: controller.at, offset_ns, rate_ppb: 0, bound, drift_ppb: MAX_PPB })
     }
 }
 
-/// Returns the clock record of a run that begins at `at`, with the fit that has the narrower bound at that
-/// time; the record keeps the other fit, too.
+/// Returns the clock record of a run that begins at `at`. It uses the fit with the narrower bound at that time, and
+/// keeps the other fit as unused. `None` without any fit.
 pub fn choose_better_fit(
     in_band: Option<ClockFit>,
     disciplined: Option<(FitSource, ClockFit)>,

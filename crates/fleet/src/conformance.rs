@@ -76,8 +76,9 @@ fn segment_id(of: &str, number: u64) -> SegmentId {
 
 /// Opens a reader of that run, in place of the readers named in `instead_of`.
 fn open_reader<F: Fabric>(fabric: &F, name: &str, instead_of: &[&str]) -> F::Incoming {
-    let mut incoming =
-        fabric.open_inlet(name).unwrap_or_else(|error| panic!("cannot open the results for {name}: {error}"));
+    let mut incoming = fabric
+        .open_result_inlet(name)
+        .unwrap_or_else(|error| panic!("cannot open the results for {name}: {error}"));
     let others = instead_of.iter().map(|other| (*other).to_owned()).collect();
     incoming
         .read_run(&test_run(), &others)

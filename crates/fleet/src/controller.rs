@@ -3,15 +3,15 @@
 //! ```text
 //!  draft -> preparing -> armed -> committed(T) -> confirmed -> running -> draining -> collecting -> complete | partial
 //!               ^------ a commit came too late: next attempt, later T
-//!  before T: a refusal, a failure or silence -> failed; the user's stop -> aborted (both once every node has let go)
+//!  before T: a refusal, a failure or silence -> failed; the user's stop -> aborted (both after every node released it)
 //!  after T:  a failure or silence -> the others stop, drain and report -> partial; the user's stop -> complete
 //! ```
 //! The four barriers are conditions here: all nodes are armed before T is sent; all have confirmed before T;
 //! all senders are done before draining; draining is over before any receiver stops.
 //!
-//! In a fleet, nodes send on [leases](crate::lease) that it renews. It waits for a silent node until the lease of that
-//! node has certainly ended. Results are delivered separately, and late ones are accepted. State that must survive the
-//! controller is in a [`RunRecord`], which is stored before any message that depends on it.
+//! In a fleet, nodes send on [leases](crate::lease) that the controller renews. It waits for a silent node until the
+//! lease of that node has certainly ended. Results are delivered separately, and late ones are accepted. State that
+//! must survive the controller is in a [`RunRecord`], which is stored before any message that depends on it.
 //!
 //! Invariant: the controller counts a node's result once; COMPLETE needs the result of every node; no
 //! receiver is told to stop while a sender may be running.
@@ -62,11 +62,11 @@ pub enum ControllerEvent {
     Renewal(NodeName, MessageHead, Nonce),
     /// The whole result of a node is stored. This event may be repeated.
     Collected(NodeName, Arc<NodeResult>),
-    /// Part of a node's report is missing, though its result is here. This event may be repeated.
+    /// The result of a node has arrived, but a part of it is missing; the text says why. This event may be repeated.
     Doubted(String),
-    /// Everything that a node kept of the run is stored, and no result is among it. This event may be repeated.
+    /// All segments that a node kept of the run are stored, and they contain no result. This event may be repeated.
     Unfinished(NodeName),
-    /// The agent of a node has lately waited this long for a processor.
+    /// The agent of a node has waited this long for a processor within the last seconds.
     Starved(NodeName, Nanos),
     /// The agent of a node was restarted: its earlier work is lost.
     Restarted(NodeName),
@@ -88,7 +88,8 @@ pub enum ControllerAction {
     /// Post this to a node.
     Send(NodeName, MessageHead, NodeCommand),
     Grant(NodeName, MessageHead, LeaseGrant),
-    /// Store this before anything that follows is sent. If another process has changed it: [`ControllerEvent::Deposed`].
+    /// Store this before anything that follows is sent. If another process has changed it:
+    /// [`ControllerEvent::Deposed`].
     Record(RunRecord),
     /// Publish this in the event stream.
     Emit(RunEventKind),
@@ -121,7 +122,7 @@ pub struct ControllerMachine {
     tries: u32,
     /// Record of a run that an earlier controller began.
     inherited: Option<RunRecord>,
-    /// True if it does not wait for the results that nodes keep.
+    /// True if the controller does not wait for the results that nodes keep.
     leaves_results: bool,
     /// Nodes of an inherited run that other controllers lead.
     elsewhere: BTreeSet<NodeName>,
@@ -198,7 +199,7 @@ impl ControllerMachine {
             // Any header is accepted, because a node of an old attempt must also be told to stop sending.
             ControllerEvent::Renewal(node, head, nonce) => self.on_renewal(node, head, nonce, now),
             ControllerEvent::Collected(node, result) => self.on_result(&node, result, now),
-            ControllerEvent::Doubted(why) => self.on_doubt(why),
+            ControllerEvent::Doubted(why) => self.add_partial_reason(why),
             ControllerEvent::Unfinished(node) => self.on_result_unfinished(&node),
             ControllerEvent::Starved(node, waited) => self.on_node_starved(&node, waited),
             ControllerEvent::Restarted(node) => self.on_node_restarted(&node, now),
@@ -212,8 +213,9 @@ impl ControllerMachine {
         if is_sign_of_life && self.deadline.is_some_and(|at| now < at) {
             return std::mem::take(&mut self.actions);
         }
-        // The order matters: give up late nodes, take the steps that this allows, then repeat the commands that are still unanswered.
-        self.expire_waits(now);
+        // The order matters: give up late nodes, take the steps that this allows, then repeat the commands that are
+        // still unanswered.
+        self.check_deadlines(now);
         self.advance_ready_phases(now);
         self.advance_change(now);
         self.begin_next_change(now);
@@ -222,7 +224,7 @@ impl ControllerMachine {
         std::mem::take(&mut self.actions)
     }
 
-    /// True while it waits for results.
+    /// True while the controller waits for results.
     pub const fn is_collecting(&self) -> bool {
         matches!(self.phase, ControllerPhase::Collecting { .. })
     }
@@ -309,18 +311,19 @@ impl ControllerMachine {
                 self.broadcast_commands(now);
             }
             // Nodes that are confirmed start at T by themselves. Nodes without an acknowledgement are
-            // handled in `Running` (`expire_confirmations`).
+            // handled in `Running` (`give_up_unconfirmed_nodes`).
             ControllerPhase::Confirming { start, .. } if self.has_run_begun(start, now) => {
                 self.phase = ControllerPhase::Running { start };
                 self.enter_state(RunState::Running);
             }
-            // A lost agent of this process cannot send. In a fleet its lease must end first, see `have_all_stopped`.
+            // A lost agent of this process cannot send. In a fleet its lease must end first, see
+            // `have_all_senders_stopped`.
             ControllerPhase::Running { .. } if self.has_no_node_left() && self.limits.lease.is_none() => {
                 self.end_run_by_results();
             }
             // Barrier: every sender is done, and every silent node has certainly stopped.
             ControllerPhase::Running { .. }
-                if self.have_all_peers_reached(PeerProgress::Done) && self.have_all_stopped(now) =>
+                if self.have_all_peers_reached(PeerProgress::Done) && self.have_all_senders_stopped(now) =>
             {
                 self.begin_draining(now);
                 self.enter_state(RunState::Draining);

@@ -1,8 +1,8 @@
 //! Transport of messages, records and results between controller and agents.
 //!
-//! Synchronous: post a message, wait for the next with a deadline; change a record; append a segment.
-//! Retries, barriers and timeouts are in the machines; a networked fabric has its own runtime. Each part is
-//! used by one thread, and a thread that waits for a part blocks no other.
+//! All calls are synchronous: post a message, wait for the next one until a deadline, change a record, append a
+//! segment. Retries, barriers and timeouts are in the machines; a networked fabric has its own runtime. Each part is
+//! used by one thread, and a thread that waits for one part does not block the users of other parts.
 //!
 //! * [`Endpoint`]: messages. Commands and replies arrive in order and are not lost while both ends live (a network may
 //!   repeat them); telemetry may be dropped when the reader is slow.
@@ -34,21 +34,21 @@ pub enum Error {
     #[error("another controller already reads the results of run {0}")]
     RunTaken(String),
     /// The record is there already.
-    #[error("another controller has already created {0}")]
+    #[error("another controller has already created the record {0}")]
     Exists(String),
     /// Another process has changed the record.
-    #[error("another controller has changed {0}; try again")]
+    #[error("another controller has changed the record {0}; try again")]
     Stale(String),
     /// The store of the fabric is full; the item was not kept.
-    #[error("the store for results is full")]
+    #[error("the message server has no space for more results")]
     Full,
-    /// Too long for one message or segment.
-    #[error("{0} bytes are too many for one message")]
+    /// The content has too many bytes for one message or segment.
+    #[error("a message or segment of {0} bytes is too large for the message server")]
     TooLarge(usize),
     /// No answer in time. The operation may or may not have happened, so the caller repeats it.
     #[error("no answer from the message server of the fleet: {0}")]
     Unanswered(String),
-    /// This endpoint may not do that; the text names the subject.
+    /// The operation is not permitted for this endpoint; the text names the subject.
     #[error("not permitted: {0}")]
     NotPermitted(String),
     /// The connection is down; nothing can be sent now.
@@ -56,26 +56,28 @@ pub enum Error {
     Down(String),
 }
 
-/// An endpoint of the fabric: it has a name, posts and receives.
+/// An endpoint of the fabric: it has a name, posts messages and receives them.
 pub trait Endpoint: Send {
     fn name(&self) -> &NodeName;
-    /// Sends to `to`, without waiting for the arrival. An unknown name is [`Error::Unknown`] when the controller posts
-    /// to it the first time. A network often cannot notice that a member has left; then the message is lost silently.
+    /// Sends a message to `to`, without waiting for its arrival. An unknown name is [`Error::Unknown`] when the
+    /// controller posts to it the first time. A network often cannot notice that a member has left; then the
+    /// message is lost silently.
     fn post_message(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error>;
-    /// Sends to every node that has joined, and not to itself. Only the controller may. These messages keep their order among each
-    /// other, but not relative to messages for one node. A fabric that signs carries only [`MessageBody::RollCall`] this way.
+    /// Sends a message to every node that has joined, but not to itself. Only the controller may do this. These
+    /// messages keep their order among each other, but not relative to messages for one node. A fabric that signs
+    /// carries only [`MessageBody::RollCall`] this way.
     fn post_to_all_nodes(&mut self, body: MessageBody) -> Result<(), Error>;
-    /// Receives messages of these nodes from now on. A controller with a number of its own receives only hellos of all
-    /// others; a node receives messages of its controller without that.
+    /// Receives messages of these nodes from now on. A controller with its own number receives only hellos from all
+    /// other nodes; a node receives the messages of its controller without this call.
     fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error>;
-    /// Receives nothing but the hellos of these nodes any more.
+    /// Receives only the hellos of these nodes from now on.
     fn stop_listening_to(&mut self, nodes: &[NodeName]);
     /// Returns the next message, commands and replies before telemetry; `None` if none arrives within that time.
     fn receive_message(&mut self, within: Nanos) -> Option<MessageEnvelope>;
-    /// Number of samples that were dropped before they were sent or after they arrived. A loss in between shows when
-    /// the next sample arrives.
+    /// Number of samples that were dropped before they were sent or after they arrived. A loss in between is noticed
+    /// when the next sample arrives.
     fn dropped_telemetry(&self) -> u64;
-    /// Takes the errors that no call returned: lost connections, refused subjects.
+    /// Returns and clears the errors that no call has returned: lost connections, refused subjects.
     fn take_problems(&mut self) -> Vec<Error> {
         Vec::new()
     }
@@ -122,9 +124,11 @@ pub trait RecordStore: Send {
     }
     /// Creates a record and returns its revision; [`Error::Exists`] if it exists already.
     fn create_record(&mut self, key: &str, value: &[u8]) -> Result<u64, Error>;
-    /// Replaces the value that was read at `revision`, and returns the new revision; [`Error::Stale`] if it has changed since.
+    /// Replaces the value that was read at `revision`, and returns the new revision; [`Error::Stale`] if
+    /// it has changed since.
     fn replace_record(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error>;
-    /// Calls [`RecordStore::replace_record`] or [`RecordStore::create_record`] for each write, in any order; returns one answer for each.
+    /// Calls [`RecordStore::replace_record`] or [`RecordStore::create_record`] for each write, in any order; returns
+    /// one answer for each.
     fn write_all_records(&mut self, writes: &[RecordWrite]) -> Vec<Result<u64, Error>> {
         // A networked fabric sends these requests together.
         let mut answers = Vec::with_capacity(writes.len());
@@ -163,14 +167,14 @@ impl fmt::Display for SegmentId {
 
 /// The node's end of result delivery.
 pub trait ResultOutlet: Send {
-    /// Hands over a segment; returns when the fabric keeps it. A repetition with the same name does no harm.
+    /// Appends a segment; returns when the fabric has stored it. A repetition with the same name does no harm.
     fn append_segment(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error>;
 }
 
 /// A delivered segment, with the token that confirms it.
 #[derive(Debug)]
 pub struct SegmentDelivery<T> {
-    /// Name of the segment. The fabric vouches for the node in it.
+    /// Name of the segment. The fabric has authenticated the node in it.
     pub id: SegmentId,
     pub body: Vec<u8>,
     /// Token for [`ResultInlet::confirm_segment`].
@@ -181,18 +185,18 @@ pub struct SegmentDelivery<T> {
 pub trait ResultInlet: Send {
     /// Token that confirms a delivery.
     type Token: Send;
-    /// Receives results of this run from now on. Readers in `instead_of` can confirm nothing of it any more, and their
-    /// unconfirmed segments are delivered again at once. [`Error::Taken`] if yet another reader has the run,
-    /// [`Error::RunTaken`] if its name is unknown.
+    /// Receives results of this run from now on. This reader replaces the readers in `instead_of`: these can
+    /// confirm no segment of the run any more, and their unconfirmed segments are delivered again at once. Returns
+    /// [`Error::Taken`] if another reader reads the run, [`Error::RunTaken`] if the name of that reader is unknown.
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error>;
     /// Stops reading this run. Its remaining segments wait for the next reader.
     fn leave_run(&mut self, run: &RunId);
-    /// Runs with waiting segments, and the readers of each.
-    fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error>;
+    /// Asks the fabric for the runs with waiting segments, and the readers of each.
+    fn list_runs_with_waiting_segments(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error>;
     /// Returns the next segment; `None` if none arrives within that time. Unconfirmed segments are delivered again.
     fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<Self::Token>>;
     /// Confirms that the segment is stored permanently, so that the fabric deletes it; returns when this is
-    /// done. An error if another reader reads its run by now.
+    /// done. Returns an error if another reader reads the run now.
     fn confirm_segment(&mut self, token: Self::Token) -> Result<(), Error>;
     /// Confirms several segments; one answer for each, in order.
     fn confirm_segments(&mut self, tokens: Vec<Self::Token>) -> Vec<Result<(), Error>> {
@@ -202,20 +206,22 @@ pub trait ResultInlet: Send {
     fn is_nearly_full(&self) -> bool {
         false
     }
-    /// Discards the waiting segments of these runs, to make room; their nodes still have them. Returns the number of segments.
+    /// Discards the waiting segments of these runs to make room; their nodes still have them. Returns how
+    /// many segments were discarded.
     fn discard_runs(&mut self, _: &BTreeSet<RunId>) -> Result<u64, Error> {
         Ok(0)
     }
-    /// Number of segments of each node, since the last call, that could not be identified or did not carry the seal of
-    /// their node; they were dropped.
+    /// Returns the number of segments of each node that were dropped since the last call, because they could not be
+    /// identified or were not sealed with the key of their node.
     fn take_refused_counts(&mut self) -> BTreeMap<NodeName, u64> {
         BTreeMap::new()
     }
-    /// Nodes whose key could not be read since the last call, with the reason. Their segments are delivered again.
-    fn unreadable_keys(&mut self) -> BTreeMap<NodeName, String> {
+    /// Returns the nodes with a key that could not be read since the last call, each with the reason. Their
+    /// segments are delivered again.
+    fn take_unreadable_keys(&mut self) -> BTreeMap<NodeName, String> {
         BTreeMap::new()
     }
-    /// Takes the errors that kept runs from being read since the last call. The fabric keeps trying.
+    /// Returns and clears the errors that prevented reading runs since the last call. The fabric tries again.
     fn take_problems(&mut self) -> Vec<Error> {
         Vec::new()
     }
@@ -226,13 +232,13 @@ pub trait Fabric {
     type Records: RecordStore;
     type Outgoing: ResultOutlet;
     type Incoming: ResultInlet;
-    /// Joins under this name. Messages to it are kept from now on. [`Error::Taken`] if an endpoint of that name
-    /// answers; over a network, one that is cut off or stopped cannot answer, so its name counts as free.
+    /// Joins under this name. Messages to this name are kept from now on. Returns [`Error::Taken`] if an endpoint with
+    /// this name answers. Over a network, an endpoint that is cut off or stopped cannot answer, so its name is free.
     fn open_endpoint(&self, name: NodeName) -> Result<Self::Endpoint, Error>;
-    /// Opens the records. Only the controller may.
+    /// Opens the records. Only the controller may do this.
     fn open_records(&self) -> Result<Self::Records, Error>;
     /// Opens the outlet for the results of `node`.
-    fn open_outlet(&self, node: &NodeName) -> Result<Self::Outgoing, Error>;
-    /// Opens the inlet for results, under the name of this reader (one word). Only a controller may.
-    fn open_inlet(&self, reader: &str) -> Result<Self::Incoming, Error>;
+    fn open_result_outlet(&self, node: &NodeName) -> Result<Self::Outgoing, Error>;
+    /// Opens the inlet for results, under the name of this reader (one word). Only a controller may do this.
+    fn open_result_inlet(&self, reader: &str) -> Result<Self::Incoming, Error>;
 }

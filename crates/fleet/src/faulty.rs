@@ -1,7 +1,7 @@
-//! A fabric with faults: wraps any other and loses, repeats, delays, refuses or cuts its traffic on demand.
+//! A fabric with faults: wraps any other fabric, and loses, repeats, delays, refuses or cuts its traffic on demand.
 //!
 //! It serves tests of code that uses a fabric. The faults are switches: nothing is random and nothing depends on time.
-//! Invariant: without a fault it behaves as the fabric inside.
+//! Invariant: without a fault it behaves like the wrapped fabric.
 
 use crate::fabric::{
     Endpoint, Error, Fabric, RecordStore, ResultInlet, ResultOutlet, SegmentDelivery, SegmentId, StoredRecord,
@@ -15,19 +15,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "faults are independent switches")]
 pub struct FabricFaults {
-    /// Posts that are lost: each `n`th.
+    /// Each `n`th post is lost.
     pub lose_each: Option<u64>,
-    /// Posts that arrive twice: each `n`th.
+    /// Each `n`th post arrives twice.
     pub repeat_each: Option<u64>,
-    /// Number of later posts for which a post waits.
+    /// A post is delivered only after this many later posts.
     pub hold_back: usize,
     /// Nothing gets through: every call returns [`Error::Down`], and receivers get nothing.
     pub cut: bool,
-    /// Appends are refused as [`Error::Full`].
+    /// Appends fail with [`Error::Full`].
     pub full: bool,
-    /// Appends are done and their answer is lost: [`Error::Unanswered`].
+    /// Appends are done, but their answer is lost: the caller gets [`Error::Unanswered`].
     pub unanswered: bool,
-    /// Posts, appends and changes of records are [`Error::NotPermitted`].
+    /// Posts, appends and changes of records fail with [`Error::NotPermitted`].
     pub refuse: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct FaultyFabric<F> {
 }
 
 impl<F> FaultyFabric<F> {
-    /// Wraps a fabric, without faults for now.
+    /// Wraps a fabric. No fault is active at first.
     pub fn new(inside: F) -> Self {
         Self { inside, state: Arc::default() }
     }
@@ -76,7 +76,7 @@ impl<P> FaultyPart<P> {
     /// Returns the part, unless the fabric is cut.
     fn reachable_part_mut(&mut self) -> Result<&mut P, Error> {
         if self.faults().cut {
-            return Err(Error::Down("cut by the test".to_owned()));
+            return Err(Error::Down("the test cut the connection".to_owned()));
         }
         Ok(&mut self.inside)
     }
@@ -110,22 +110,23 @@ impl<F: Fabric> Fabric for FaultyFabric<F> {
         Ok(self.wrap_part(self.inside.open_records()?))
     }
 
-    fn open_outlet(&self, node: &NodeName) -> Result<Self::Outgoing, Error> {
-        Ok(self.wrap_part(self.inside.open_outlet(node)?))
+    fn open_result_outlet(&self, node: &NodeName) -> Result<Self::Outgoing, Error> {
+        Ok(self.wrap_part(self.inside.open_result_outlet(node)?))
     }
 
-    fn open_inlet(&self, reader: &str) -> Result<Self::Incoming, Error> {
-        Ok(self.wrap_part(self.inside.open_inlet(reader)?))
+    fn open_result_inlet(&self, reader: &str) -> Result<Self::Incoming, Error> {
+        Ok(self.wrap_part(self.inside.open_result_inlet(reader)?))
     }
 }
 
-/// True if a fault of each `n`th post affects this one.
+/// True if a fault that affects each `n`th post affects the post with this number.
 fn is_nth_post(number: u64, each: Option<u64>) -> bool {
     each.is_some_and(|n| number.is_multiple_of(n.max(1)))
 }
 
 impl<E: Endpoint> FaultyPart<E> {
-    /// Passes a message on now, later, twice or not at all; `None` sends it to all.
+    /// Delivers a message at once, later, twice or not at all, as the active faults demand. Without `to` it
+    /// goes to all nodes.
     fn deliver_with_faults(&mut self, to: Option<&NodeName>, body: MessageBody) -> Result<(), Error> {
         let subject = to.map_or_else(|| "all".to_owned(), ToString::to_string);
         self.changeable_part(&subject)?;
@@ -144,7 +145,7 @@ impl<E: Endpoint> FaultyPart<E> {
             // The copy goes through the same queue, so that it arrives right after the first one.
             self.held.push_back((to.cloned(), body.clone()));
         }
-        // A queue, so that holding back delays and never reorders.
+        // A queue delays messages and keeps their order.
         while self.held.len() > faults.hold_back {
             match self.held.pop_front() {
                 Some((Some(to), body)) => self.inside.post_message(&to, body)?,
@@ -244,8 +245,8 @@ impl<I: ResultInlet> ResultInlet for FaultyPart<I> {
         self.inside.leave_run(run);
     }
 
-    fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
-        self.reachable_part_mut()?.waiting_runs()
+    fn list_runs_with_waiting_segments(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
+        self.reachable_part_mut()?.list_runs_with_waiting_segments()
     }
 
     fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<I::Token>> {

@@ -1,9 +1,9 @@
-//! Description of a node by itself: sent on request, and once a second.
+//! The hello: a node's description of itself, sent on request and once a second.
 //!
-//! It has all facts that a controller needs to choose nodes, or to refuse them with a reason. No fact is
-//! valid longer than the node's *incarnation*.
+//! It has all facts that a controller needs to choose nodes, or to refuse them with a reason. All facts
+//! become invalid with the end of the node's *incarnation*.
 
-use crate::bounded::{deserialize_first_elements, line, lines};
+use crate::bounded::{deserialize_bounded_line, deserialize_bounded_lines, deserialize_first_elements};
 use crate::message::{MessageHead, Nonce, RunId};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos};
@@ -20,7 +20,7 @@ pub struct ProtocolVersion {
     pub minor: u16,
 }
 
-/// Maximum bytes of a packed hello. A longer one is not read.
+/// Maximum number of bytes of a packed hello. A longer hello is not read.
 pub const MAX_HELLO_BYTES: usize = 64 << 10;
 /// Maximum number of bytes of the JSON in a hello.
 pub const MAX_HELLO_TEXT: u64 = 512 << 10;
@@ -36,19 +36,19 @@ pub const MAX_TEXTS: usize = 32;
 /// Invariant: a hello that was read has bounded lists, and each of its texts is one line of bounded length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeHello {
-    /// New at each start of the agent: a changed one means a restart, however quick.
+    /// A new number at each start of the agent: a changed number means a restart, however quick it was.
     pub incarnation: u64,
     /// Highest epoch that the node has seen.
     pub epoch: u64,
     /// Version of its messages.
     pub protocol: ProtocolVersion,
-    #[serde(deserialize_with = "line")]
+    #[serde(deserialize_with = "deserialize_bounded_line")]
     pub version: String,
-    /// Capabilities beyond the protocol, by name; a plan that requires one is refused where it is missing.
-    #[serde(deserialize_with = "lines")]
+    /// Names of capabilities beyond the protocol; a plan that requires one is refused on nodes without it.
+    #[serde(deserialize_with = "deserialize_bounded_lines")]
     pub features: Vec<String>,
     /// Labels from its owner, for groups (`any-LABEL`).
-    #[serde(deserialize_with = "lines")]
+    #[serde(deserialize_with = "deserialize_bounded_lines")]
     pub labels: Vec<String>,
     /// Ports that its owner offers.
     #[serde(deserialize_with = "deserialize_first_elements::<MAX_PORTS, _, _>")]
@@ -61,20 +61,20 @@ pub struct NodeHello {
     /// Results that wait to be collected: (run, attempt, segments).
     #[serde(deserialize_with = "deserialize_first_elements::<MAX_SPOOLED, _, _>")]
     pub spooled: Vec<(RunId, u32, u64)>,
-    /// Troubles that hinder its work, in words.
-    #[serde(default, deserialize_with = "lines")]
+    /// Problems that hinder the node's work, as sentences.
+    #[serde(default, deserialize_with = "deserialize_bounded_lines")]
     pub troubles: Vec<String>,
     /// Nonce of the roll call that this answers; absent in the hello of every second.
     #[serde(default)]
     pub answers: Option<Nonce>,
-    /// Time that the node's agent waited for a processor within [`STARVATION_WINDOW`].
+    /// Total time for which the node's agent waited for a processor within [`STARVATION_WINDOW`].
     #[serde(default)]
     pub starved: Nanos,
 }
 
 /// Minimum time over which the waits of an agent for a processor are added up.
 pub const STARVATION_WINDOW: Nanos = Nanos::from_secs(10);
-/// A machine counts as overloaded if it waits this long for a processor.
+/// A machine counts as overloaded if its agent waited this long for a processor within [`STARVATION_WINDOW`].
 pub const OVERLOAD_WAIT_THRESHOLD: Nanos = Nanos::from_secs(1);
 
 /// Describes the overload of a machine whose agent waited this long for a processor; `None` if it is not overloaded.
@@ -94,7 +94,7 @@ impl NodeHello {
 
     /// Drops list elements beyond the limits of readers, so that readers accept the remaining list.
     #[must_use]
-    pub fn limited_to_bounds(mut self) -> Self {
+    pub fn truncated_to_limits(mut self) -> Self {
         // Readers cut the same lists. The node cuts them here to keep the hello below the length that readers accept.
         self.ports.truncate(MAX_PORTS);
         self.spooled.truncate(MAX_SPOOLED);
@@ -109,12 +109,12 @@ impl NodeHello {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfferedPort {
     /// Location on that machine: `eth1` or `ns/eth1`.
-    #[serde(deserialize_with = "line")]
+    #[serde(deserialize_with = "deserialize_bounded_line")]
     pub interface: String,
     /// Labels of the port itself, in addition to the labels of the node.
-    #[serde(deserialize_with = "lines")]
+    #[serde(deserialize_with = "deserialize_bounded_lines")]
     pub labels: Vec<String>,
-    #[serde(deserialize_with = "line")]
+    #[serde(deserialize_with = "deserialize_bounded_line")]
     pub driver: String,
     /// Link speed, if the driver reports it.
     pub speed: Option<BitRate>,
@@ -134,7 +134,7 @@ pub struct OfferedPort {
 pub enum ClockSource {
     #[default]
     None,
-    /// NTP, by the kernel's own figures.
+    /// NTP, according to the state of the kernel clock.
     Ntp,
     Ptp,
 }
@@ -143,12 +143,13 @@ pub enum ClockSource {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockFacts {
     pub source: ClockSource,
-    /// True if the kernel calls it synchronised.
+    /// True if the kernel reports the clock as synchronised.
     pub synchronised: bool,
-    /// The kernel's bound of its error against true time; absent when it is not synchronised.
+    /// Maximum error against true time that the kernel reports; absent if the clock is not synchronised.
     pub max_error: Option<Nanos>,
-    /// Name of the clock itself: nodes with the same one (containers and namespaces of one machine) need no comparison.
-    #[serde(deserialize_with = "line")]
+    /// Name of the clock itself. Nodes with the same clock (containers and namespaces of one
+    /// machine) need no comparison.
+    #[serde(deserialize_with = "deserialize_bounded_line")]
     pub identity: String,
 }
 
@@ -227,7 +228,7 @@ mod tests {
             troubles: vec!["the disk of the spool is full".into(); 99],
             ..NodeHello::default()
         };
-        let hello = hello.limited_to_bounds();
+        let hello = hello.truncated_to_limits();
         let text = serde_json::to_vec(&hello).expect("it is JSON");
         let bytes = packed::pack_text(&text).expect("it is packed");
         assert!((text.len() as u64) < MAX_HELLO_TEXT / 2, "{}", text.len());

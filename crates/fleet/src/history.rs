@@ -1,4 +1,4 @@
-//! History of nodes: changes of each, and the runs that it took part in.
+//! History of nodes: the changes of each node, and the runs that it took part in.
 //!
 //! [`NodeWatcher`] compares the hellos of a node with earlier ones. It reads no clock and writes no file.
 
@@ -10,7 +10,7 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Longest list of ports in an entry, in characters.
+/// Maximum length of a text in an entry (list of ports, reason), in characters.
 const MAX_PORT_LIST_CHARACTERS: usize = 400;
 
 /// An event of a node.
@@ -50,9 +50,9 @@ pub enum NodeEvent {
         /// Source after the change.
         to: String,
     },
-    /// It was silent for ten seconds.
+    /// It was silent for [`LOST_AFTER`].
     Lost,
-    /// It said hello again after that.
+    /// It sent a hello again after that.
     Back {
         /// Length of the silence.
         silent: Nanos,
@@ -78,10 +78,14 @@ pub struct NodeRun {
 impl NodeRun {
     /// Entries for all nodes of a report.
     pub fn runs_from_report(report: &RunReport) -> Vec<(NodeName, Self)> {
-        report.nodes.iter().map(|node| (NodeName(node.node.clone()), Self::of_node(report, node))).collect()
+        report
+            .nodes
+            .iter()
+            .map(|node| (NodeName(node.node.clone()), Self::from_node_report(report, node)))
+            .collect()
     }
 
-    fn of_node(report: &RunReport, node: &NodeReport) -> Self {
+    fn from_node_report(report: &RunReport, node: &NodeReport) -> Self {
         let reasons =
             report.outcome.reasons().iter().filter(|reason| is_reason_about_node(reason, &node.node));
         Self {
@@ -94,7 +98,7 @@ impl NodeRun {
     }
 }
 
-/// True if a reason names this node. A name may begin another one: `node a` is not named in `node ab: …`.
+/// True if a reason is about this node. The name must match as a whole: `node ab: …` is not about node `a`.
 fn is_reason_about_node(reason: &str, node: &str) -> bool {
     // Reasons are sentences for people, and each begins with the node that it is about.
     let rest = reason.strip_prefix(&format!("node {node}"));
@@ -165,8 +169,8 @@ impl NodeWatcher {
         events
     }
 
-    /// Nodes that were lost since the last call.
-    pub fn pop_newly_lost(&mut self, now: MonoTime) -> Vec<NodeName> {
+    /// Returns the nodes that became lost since the last call.
+    pub fn take_newly_lost_nodes(&mut self, now: MonoTime) -> Vec<NodeName> {
         let mut lost = Vec::new();
         for (node, last) in &mut self.0 {
             let was_lost = last.is_lost;
@@ -184,7 +188,7 @@ fn describe_offered_ports(ports: &[OfferedPort]) -> String {
     shorten_text(&ports.iter().map(describe_offered_port).collect::<Vec<_>>().join(" "))
 }
 
-/// Leaves out the state of the link, which changes with every cable.
+/// Describes a port without the state of its link, which changes whenever a cable is plugged.
 fn describe_offered_port(port: &OfferedPort) -> String {
     let labels: String = port.labels.iter().flat_map(|label| [":", label]).collect();
     let speed = port.speed.map(|speed| format!("@{speed}")).unwrap_or_default();
@@ -227,9 +231,9 @@ mod tests {
             NodeEvent::ClockChanged { from: "unsynchronised".into(), to: "ntp".into() },
         ];
         assert_eq!(watcher.on_hello(&a, &upgraded, at(2)), changes);
-        assert_eq!(watcher.pop_newly_lost(at(11)), []);
-        assert_eq!(watcher.pop_newly_lost(at(12)), std::slice::from_ref(&a));
-        assert_eq!(watcher.pop_newly_lost(at(13)), []);
+        assert_eq!(watcher.take_newly_lost_nodes(at(11)), []);
+        assert_eq!(watcher.take_newly_lost_nodes(at(12)), std::slice::from_ref(&a));
+        assert_eq!(watcher.take_newly_lost_nodes(at(13)), []);
         let back = watcher.on_hello(&a, &upgraded, at(32));
         assert_eq!(back, [NodeEvent::Back { silent: Nanos::from_secs(30) }]);
     }
@@ -240,7 +244,7 @@ mod tests {
         watcher.restore_node(&a, &hello(1, "0.1"), Nanos::from_secs(5), at(0));
         assert_eq!(watcher.on_hello(&a, &hello(1, "0.1"), at(1)), []);
         watcher.restore_node(&a, &hello(1, "0.1"), Nanos::from_secs(50), at(0));
-        assert_eq!(watcher.pop_newly_lost(at(1)), [], "that was noted before");
+        assert_eq!(watcher.take_newly_lost_nodes(at(1)), [], "that was noted before");
         assert_eq!(
             watcher.on_hello(&a, &hello(1, "0.1"), at(1)),
             [NodeEvent::Back { silent: Nanos::from_secs(51) }]

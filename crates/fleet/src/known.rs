@@ -1,11 +1,12 @@
-//! Memory of nodes from one controller to the next: the ports of each, and the time of its last hello.
+//! Records of nodes that one controller leaves to the next: the ports of each node, and the time of its last hello.
 //!
-//! A node that is switched off sends no hello, but a plan for the whole fleet must still miss it.
+//! A node that is switched off sends no hello. With its record, a plan for the whole fleet can still report
+//! that it is missing.
 
 use crate::hello::{NodeHello, OfferedPort, ProtocolVersion};
 use serde::{Deserialize, Serialize};
 
-/// Age from which a record is written again although only the time of the hello has changed.
+/// A record of this age is written again even if only the time of the hello has changed.
 const RECORD_REWRITE_AGE_NS: u64 = 60_000_000_000;
 
 /// State of a node, from its last hello.
@@ -22,7 +23,7 @@ pub struct KnownNode {
 }
 
 impl KnownNode {
-    /// Remembers a node by its present hello.
+    /// Builds the record of a node from its current hello.
     pub fn from_hello(hello: &NodeHello, wall_clock_ns: u64) -> Self {
         Self {
             labels: hello.labels.clone(),
@@ -36,7 +37,7 @@ impl KnownNode {
     /// True if this should replace the record `before`.
     pub fn should_replace(&self, before: &Self) -> bool {
         let same = Self { heard_at: before.heard_at, ..self.clone() };
-        // A hello a second would otherwise be a write a second for each node of the fleet.
+        // Otherwise each node of the fleet would cause a write every second, with each hello.
         same != *before || self.heard_at > before.heard_at.saturating_add(RECORD_REWRITE_AGE_NS)
     }
 

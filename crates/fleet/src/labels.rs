@@ -1,6 +1,7 @@
 //! Labels that the operator of a fleet gives to nodes, in addition to the owners' labels.
 //!
-//! A label is a word (`spare`), or a key with a value (`rack=2`). A plan chooses ports by either: `any-spare`, `any-rack=2`.
+//! A label is a word (`spare`), or a key with a value (`rack=2`). A plan chooses ports
+//! by either: `any-spare`, `any-rack=2`.
 //!
 //! Invariant: if the owner of a machine uses a key, on the node or on one of its ports, the operator's label
 //! with that key has no effect on that machine.
@@ -15,7 +16,7 @@ use std::str::FromStr;
 /// Maximum number of labels of one node.
 const MAX_LABELS_PER_NODE: usize = 32;
 
-/// Key of a label: two labels with the same key exclude each other.
+/// Key of a label. A node has only one label with each key.
 fn label_key(label: &str) -> &str {
     label.split_once('=').map_or(label, |(key, _)| key)
 }
@@ -34,7 +35,8 @@ impl FromStr for LabelChange {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_suffix('-') {
-            // A key is removed whatever its value, so the command accepts no value: it would suggest a comparison.
+            // A label is removed by its key, whatever its value. A value here would suggest a comparison, so it
+            // is refused.
             Some(key) if is_port_label(key) && !key.contains('=') => Ok(Self::Remove(key.to_owned())),
             None if is_port_label(text) => Ok(Self::Set(text.to_owned())),
             _ => {
@@ -84,7 +86,7 @@ impl OperatorLabels {
 
     /// Operator labels that are in effect on a node with this hello.
     pub fn effective_labels(&self, hello: &NodeHello) -> Vec<String> {
-        let owned = keys_of_owner(hello);
+        let owned = owner_label_keys(hello);
         self.0
             .iter()
             .filter(|(key, _)| !owned.contains(key.as_str()))
@@ -94,7 +96,7 @@ impl OperatorLabels {
 
     /// Operator labels without effect on a node with this hello, because its owner uses their keys.
     pub fn overruled_labels(&self, hello: &NodeHello) -> Vec<String> {
-        let owned = keys_of_owner(hello);
+        let owned = owner_label_keys(hello);
         self.0
             .iter()
             .filter(|(key, _)| owned.contains(key.as_str()))
@@ -109,7 +111,7 @@ impl fmt::Display for OperatorLabels {
     }
 }
 
-fn keys_of_owner(hello: &NodeHello) -> BTreeSet<&str> {
+fn owner_label_keys(hello: &NodeHello) -> BTreeSet<&str> {
     let of_ports = hello.ports.iter().flat_map(|port| &port.labels);
     hello.labels.iter().chain(of_ports).map(|label| label_key(label)).collect()
 }

@@ -38,7 +38,7 @@ impl NodeLead {
     }
 
     /// Formats the time at which the lead began, for messages.
-    pub fn since_text(&self) -> String {
+    pub fn start_time_text(&self) -> String {
         let minutes = self.since_wall_ns / 60_000_000_000;
         format!("{:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
     }
@@ -58,7 +58,7 @@ impl NodeLead {
 impl fmt::Display for NodeLead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { run, user, host, .. } = self;
-        write!(f, "belongs to run {run} of {user}@{host} since {}", self.since_text())
+        write!(f, "belongs to run {run} of {user}@{host} since {}", self.start_time_text())
     }
 }
 
@@ -73,8 +73,8 @@ pub struct OwnLead {
     pub before: Option<NodeLead>,
 }
 
-/// Gives leads back, except those that another controller has taken over meanwhile. Returns those that could not be
-/// given back, with the reason.
+/// Gives leads back, except those that another controller has taken over meanwhile. Returns the leads that could not be
+/// given back, with the last error.
 pub fn return_leads<R: RecordStore>(records: &mut R, leads: Vec<OwnLead>) -> (Vec<OwnLead>, Option<Error>) {
     let writes: Vec<RecordWrite> =
         leads.iter().map(|taken| taken.lead.build_release_write(&taken.node, taken.revision)).collect();
@@ -94,7 +94,8 @@ pub fn return_leads<R: RecordStore>(records: &mut R, leads: Vec<OwnLead>) -> (Ve
     (left, failure)
 }
 
-/// Leads that may still name this controller, for a run that it does not lead any more, because an answer of the records was lost.
+/// Leads that may still name this controller although it does not lead the run any more, because an answer of the
+/// record store was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UncertainLeads {
     pub run: RunId,
@@ -108,8 +109,8 @@ impl UncertainLeads {
         records: &mut R,
         controller: &str,
     ) -> Result<(), Error> {
-        // The loop repeats until a reading shows no lead: a write with a lost answer shows only when the
-        // record is read again.
+        // The loop repeats until no lead of this controller is found: only reading the record again shows whether
+        // a write with a lost answer was done.
         while !self.nodes.is_empty() {
             let nodes: Vec<NodeName> = self.nodes.iter().cloned().collect();
             let mut own = read_leads(records, &nodes)?;
@@ -144,7 +145,7 @@ pub struct HeldLead {
     pub state: TermState,
 }
 
-/// Present leaders of these nodes, as far as they are controllers other than `me`.
+/// Reads the current leads of these nodes that other controllers than `me` hold.
 pub fn read_held_leads<R: RecordStore>(
     records: &mut R,
     nodes: &[NodeName],
@@ -169,7 +170,7 @@ pub fn read_held_leads<R: RecordStore>(
     Ok(held.filter(|(_, held)| held.state.holds_leads()).collect())
 }
 
-/// Leads of these nodes that were not given back, whether their controller is alive or not.
+/// Reads the leads of these nodes that were not given back, whether their controller is alive or not.
 pub fn read_unreleased_leads<R: RecordStore>(
     records: &mut R,
     nodes: &[NodeName],
@@ -186,7 +187,7 @@ struct RecordedLead {
     lead: NodeLead,
 }
 
-/// Reads the leads of these nodes, as far as they exist and can be parsed.
+/// Reads the leads of these nodes. Missing records and records that cannot be parsed are left out.
 fn read_leads<R: RecordStore>(records: &mut R, nodes: &[NodeName]) -> Result<Vec<RecordedLead>, Error> {
     let keys: Vec<String> = nodes.iter().map(NodeLead::record_key).collect();
     let found = records.get_records(&keys)?;

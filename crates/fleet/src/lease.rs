@@ -12,21 +12,23 @@ use crate::message::{LeaseGrant, Nonce};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 
-/// Parameters of leases that node and controller both know in advance.
+/// Parameters of leases. Node and controller both know them in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
     /// Time from the sending of an answered question to the end of the lease.
     pub ttl: Nanos,
-    /// Additional time for senders without their controller; zero unless the owner of the nodes wants it.
+    /// Additional time for which senders continue without their controller; zero unless the owner of
+    /// the nodes wants it.
     pub grace: Nanos,
-    /// Time for which receivers continue, and the agent waits for the collection of its result, when the
-    /// controller is silent.
+    /// Time for which receivers continue, and the agent waits for the collection of its result, when
+    /// the controller is silent.
     pub orphaned: Nanos,
 }
 
-/// Time that the controller needs to answer one question of a node.
+/// Time that the controller may spend on the answer to one question of a node.
 const QUESTION_COST: Nanos = Nanos::from_micros(250);
-/// Slowest reaction behind a lease's end: the node's supervisor kills at 500 ms, and has 200 ms for it.
+/// Longest time from the end of a lease to the end of the last sender: the node's supervisor kills the senders 500 ms
+/// after the end, and needs at most 200 ms for it.
 const SUPERVISOR_REACTION_TIME: Nanos = Nanos::from_millis(700);
 
 impl LeaseTerms {
@@ -38,9 +40,9 @@ impl LeaseTerms {
         Self { ttl, grace: Nanos::ZERO, orphaned: Nanos::from_secs(30) }
     }
 
-    /// Time between two questions of a node, in a run with this many nodes. With a short interval, a longer
-    /// gap without answers costs no lease: with few nodes 1.8 s of 2 s. All nodes together send at most 4000
-    /// questions a second, but each node sends at least four in the term.
+    /// Time between two questions of a node, in a run with this many nodes. With a short interval, a lease
+    /// survives longer gaps without answers: with few nodes, gaps of 1.8 s if the lease is 2 s. All nodes together send
+    /// at most 4000 questions a second, but each node sends at least four in the term.
     pub fn renewal_interval(self, nodes: usize) -> Nanos {
         let by_load = Nanos::new((nodes as u64).saturating_mul(QUESTION_COST.as_u64()));
         by_load.clamp(Nanos::new(self.ttl.as_u64() / 16), self.longest_renewal_interval())
@@ -56,14 +58,14 @@ impl LeaseTerms {
     }
 
     /// Time on the controller's clock at which a node has certainly stopped, if its last question was answered at
-    /// `answered`: the clocks may run differently by a thousandth.
+    /// `answered`. The rates of the two clocks may differ by a thousandth.
     pub fn certain_stop_time(self, answered: MonoTime) -> MonoTime {
         let term = self.ttl + self.grace;
         answered + term + Nanos::new(term.as_u64() / 1000) + SUPERVISOR_REACTION_TIME
     }
 }
 
-/// Effect of an answer.
+/// Effect of an answer to a question for renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseAnswer {
     /// The answer belongs to no open question, or is too late.
@@ -89,7 +91,8 @@ pub struct AgentLease {
 }
 
 impl AgentLease {
-    /// Creates a state without a lease. Nonces count from `first`, far above those of earlier starts of this agent.
+    /// Creates an agent's lease state, at first without a lease. Nonces count from `first`, far above those of earlier
+    /// starts of this agent.
     pub const fn new(terms: LeaseTerms, first: Nonce) -> Self {
         let renew_every = terms.longest_renewal_interval();
         Self { terms, next: first.0, open: VecDeque::new(), renew_every, renew_at: None, until: None }
@@ -106,14 +109,14 @@ impl AgentLease {
         self.terms
     }
 
-    /// Begins to ask for leases. An earlier lease becomes invalid.
+    /// Begins to ask for renewals. An earlier lease becomes invalid.
     pub fn start_renewing(&mut self, now: MonoTime) {
         self.stop_renewing();
         // The first question goes out at once, because ARMED waits for its answer.
         self.renew_at = Some(now);
     }
 
-    /// Ends the lease: no questions, and no answers are accepted any more.
+    /// Ends the lease: no questions are sent, and no answers are accepted any more.
     pub fn stop_renewing(&mut self) {
         self.renew_at = None;
         self.until = None;
@@ -125,12 +128,12 @@ impl AgentLease {
         self.open.clear();
     }
 
-    /// Returns the question to send now, if it is time.
-    pub fn due_question(&mut self, now: MonoTime) -> Option<Nonce> {
+    /// Returns the question to send now, if it is time, and records it as open.
+    pub fn take_due_question(&mut self, now: MonoTime) -> Option<Nonce> {
         if self.renew_at.is_none_or(|at| now < at) {
             return None;
         }
-        // A missed question is not sent later.
+        // Missed questions are not made up for: the next one is due a whole interval from now.
         self.renew_at = Some(now + self.renew_every);
         // The answer to an older question could extend nothing.
         self.open.retain(|(_, sent)| now < self.terms.lease_end_time(*sent));
@@ -172,8 +175,8 @@ impl AgentLease {
         self.renew_at
     }
 
-    /// End of the lease, unless it is renewed.
-    pub const fn valid_until_time(&self) -> Option<MonoTime> {
+    /// Time at which the lease ends unless it is renewed.
+    pub const fn valid_until(&self) -> Option<MonoTime> {
         self.until
     }
 }
@@ -200,8 +203,8 @@ mod tests {
     fn lease_term_counts_from_question_time() {
         let mut lease = lease();
         assert!(!lease.is_valid_at(at(0)), "a question alone is worth nothing");
-        assert_eq!(lease.due_question(at(0)), Some(Nonce(100)));
-        assert_eq!(lease.due_question(at(499)), None);
+        assert_eq!(lease.take_due_question(at(0)), Some(Nonce(100)));
+        assert_eq!(lease.take_due_question(at(499)), None);
         assert_eq!(lease.on_grant(yes(100), at(1500)), LeaseAnswer::Until(at(2000)));
         assert!(lease.is_valid_at(at(1999)));
         assert!(!lease.is_valid_at(at(2000)));
@@ -213,7 +216,7 @@ mod tests {
         lease.set_renewal_interval(LeaseTerms::FLEET_TERMS.renewal_interval(6));
         let (frozen, thawed) = (1100, 1100 + 1700);
         for ms in 0..4000 {
-            if let Some(nonce) = lease.due_question(at(ms)) {
+            if let Some(nonce) = lease.take_due_question(at(ms)) {
                 // Questions of that time are answered afterwards.
                 let is_lost = ms >= frozen && ms < thawed;
                 if !is_lost {
@@ -239,9 +242,9 @@ mod tests {
     fn lease_grant_counts_once_and_in_time() {
         let mut lease = lease();
         assert_eq!(lease.on_grant(yes(100), at(1)), LeaseAnswer::Nothing, "never asked");
-        lease.due_question(at(0));
+        lease.take_due_question(at(0));
         assert_eq!(lease.on_grant(yes(100), at(2000)), LeaseAnswer::Nothing, "as late as the end itself");
-        lease.due_question(at(2000));
+        lease.take_due_question(at(2000));
         assert_eq!(lease.on_grant(yes(101), at(2001)), LeaseAnswer::Until(at(4000)));
         assert_eq!(lease.on_grant(yes(101), at(2002)), LeaseAnswer::Nothing, "once more");
     }
@@ -249,34 +252,34 @@ mod tests {
     #[test]
     fn reordered_grants_never_shorten_lease() {
         let mut lease = lease();
-        lease.due_question(at(0));
-        lease.due_question(at(500));
+        lease.take_due_question(at(0));
+        lease.take_due_question(at(500));
         assert_eq!(lease.on_grant(yes(101), at(600)), LeaseAnswer::Until(at(2500)));
         assert_eq!(lease.on_grant(yes(100), at(601)), LeaseAnswer::Nothing);
-        assert_eq!(lease.valid_until_time(), Some(at(2500)));
+        assert_eq!(lease.valid_until(), Some(at(2500)));
     }
 
     #[test]
     fn a_stop_is_final() {
         let mut lease = lease();
-        lease.due_question(at(0));
-        lease.due_question(at(500));
+        lease.take_due_question(at(0));
+        lease.take_due_question(at(500));
         assert_eq!(
             lease.on_grant(LeaseGrant { nonce: Nonce(100), go_on: false }, at(501)),
             LeaseAnswer::Stop
         );
         assert_eq!(lease.on_grant(yes(101), at(502)), LeaseAnswer::Nothing);
         assert!(!lease.is_valid_at(at(502)));
-        assert_eq!(lease.due_question(at(5000)), None);
+        assert_eq!(lease.take_due_question(at(5000)), None);
     }
 
     #[test]
     fn lease_nonces_are_not_reused() {
         let mut lease = lease();
-        lease.due_question(at(0));
+        lease.take_due_question(at(0));
         lease.stop_renewing();
         lease.start_renewing(at(10));
-        assert_eq!(lease.due_question(at(10)), Some(Nonce(101)));
+        assert_eq!(lease.take_due_question(at(10)), Some(Nonce(101)));
         assert_eq!(lease.on_grant(yes(100), at(11)), LeaseAnswer::Nothing, "of the lease before");
     }
 

@@ -1,7 +1,8 @@
 //! Run lifecycle: state machines of controller and agent, their messages and the fabric.
 //!
-//! [`controller`] and [`agent`] are pure machines: an event and the time go in, actions come out. They talk in
-//! [`message`]s over a [`fabric`] (in one process: [`local`]). The events of a run and its report are in the crate `report`.
+//! [`controller`] and [`agent`] are pure machines: an event and the time go in, actions come out. They exchange
+//! [`message`]s over a [`fabric`] (in one process: [`local`]). The events of a run and its report are in the crate
+//! `report`.
 //!
 //! This crate reads no clock, starts no thread and has no data plane: `fleet-io` executes the actions of the agent.
 //!

@@ -13,12 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of samples that wait for a slow reader. Newer ones are dropped; the next sample has their counts, too.
+/// Maximum number of samples that wait for a slow reader. Further samples are dropped; a later one
+/// has their counts, too.
 const MAX_WAITING_SAMPLES: usize = 64;
 /// Default capacity for segments that wait to be collected, in bytes.
 const DEFAULT_RESULT_CAPACITY_BYTES: usize = 1 << 30;
 
-/// A fabric in memory. Clones are the same fabric.
+/// A fabric in memory. All clones share its state.
 #[derive(Clone, Debug, Default)]
 pub struct LocalFabric {
     places: Arc<Mutex<BTreeMap<NodeName, LocalMailbox>>>,
@@ -45,7 +46,7 @@ pub struct LocalEndpoint {
     dropped: Arc<AtomicU64>,
 }
 
-/// Segments that wait: not delivered yet, or delivered and not confirmed.
+/// Segments that are not delivered yet, or delivered but not confirmed.
 #[derive(Debug)]
 struct LocalResults {
     room: usize,
@@ -62,7 +63,7 @@ struct WaitingSegments {
 }
 
 impl WaitingSegments {
-    /// Removes the reader of a run: segments that it took and did not confirm wait again.
+    /// Removes the reader of a run. Segments that it took and did not confirm are delivered again.
     fn remove_reader(&mut self, run: &RunId) {
         self.readers.remove(run);
         let again: Vec<SegmentId> = self.taken.keys().filter(|id| id.run == *run).cloned().collect();
@@ -95,7 +96,7 @@ fn lock_ignoring_poison<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl LocalFabric {
     /// Creates a fabric that keeps at most this many bytes of results.
-    pub fn with_limit(room: usize) -> Self {
+    pub fn with_result_capacity(room: usize) -> Self {
         Self { results: Arc::new(LocalResults { room, ..LocalResults::default() }), ..Self::default() }
     }
 
@@ -120,7 +121,7 @@ impl Fabric for LocalFabric {
         let (letters, letters_in) = unbounded();
         let (telemetry, telemetry_in) = bounded(MAX_WAITING_SAMPLES);
         let dropped = Arc::new(AtomicU64::new(0));
-        // A node has one controller, and the only controller has all nodes: neither needs a list.
+        // A node has one controller, and a controller without a number receives from all nodes: neither needs a list.
         let receives_all = !name.is_controller() || name == NodeName::controller();
         let listens_to = (!receives_all).then(Arc::default);
         let mailbox = LocalMailbox { listens_to, letters, telemetry, dropped: Arc::clone(&dropped) };
@@ -138,22 +139,22 @@ impl Fabric for LocalFabric {
         Ok(LocalRecords(Arc::clone(&self.records)))
     }
 
-    fn open_outlet(&self, _: &NodeName) -> Result<LocalOutgoing, Error> {
+    fn open_result_outlet(&self, _: &NodeName) -> Result<LocalOutgoing, Error> {
         Ok(LocalOutgoing(Arc::clone(&self.results)))
     }
 
-    fn open_inlet(&self, reader: &str) -> Result<LocalIncoming, Error> {
+    fn open_result_inlet(&self, reader: &str) -> Result<LocalIncoming, Error> {
         Ok(LocalIncoming { results: Arc::clone(&self.results), reader: reader.to_owned() })
     }
 }
 
 impl LocalEndpoint {
-    /// The sender's name as the receiver sees it. All controllers have one name to nodes.
+    /// The sender's name as the receiver sees it. Nodes see all controllers under the same name.
     fn sender_name(&self) -> NodeName {
         if self.name.is_controller() { NodeName::controller() } else { self.name.clone() }
     }
 
-    /// Delivers to every controller that listens.
+    /// Delivers a letter to every controller that listens to its sender.
     fn post_to_controllers(&self, letter: &MessageEnvelope) -> Result<(), Error> {
         let places = self.fabric.lock_mailboxes();
         let controllers = places.iter().filter(|(name, _)| name.is_controller());
@@ -173,7 +174,7 @@ impl LocalEndpoint {
         Ok(())
     }
 
-    fn change_listening(&self, change: impl FnOnce(&mut BTreeSet<NodeName>)) {
+    fn change_listen_list(&self, change: impl FnOnce(&mut BTreeSet<NodeName>)) {
         // The list has its own lock, so a change does not delay messages of other endpoints.
         let own_place =
             self.fabric.lock_mailboxes().get(&self.name).and_then(|place| place.listens_to.clone());
@@ -211,12 +212,12 @@ impl Endpoint for LocalEndpoint {
     }
 
     fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error> {
-        self.change_listening(|listens_to| listens_to.extend(nodes.iter().cloned()));
+        self.change_listen_list(|listens_to| listens_to.extend(nodes.iter().cloned()));
         Ok(())
     }
 
     fn stop_listening_to(&mut self, nodes: &[NodeName]) {
-        self.change_listening(|listens_to| listens_to.retain(|node| !nodes.contains(node)));
+        self.change_listen_list(|listens_to| listens_to.retain(|node| !nodes.contains(node)));
     }
 
     fn receive_message(&mut self, within: Nanos) -> Option<MessageEnvelope> {
@@ -360,7 +361,7 @@ impl ResultInlet for LocalIncoming {
             }
             _ => {}
         }
-        // Segments that the former reader took come again, so its confirmations are refused from here on.
+        // Segments that the former reader took are delivered again, so its confirmations are refused from here on.
         waiting.remove_reader(run);
         waiting.readers.insert(run.clone(), self.reader.clone());
         self.results.came.notify_all();
@@ -374,7 +375,7 @@ impl ResultInlet for LocalIncoming {
         }
     }
 
-    fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
+    fn list_runs_with_waiting_segments(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
         let waiting = lock_ignoring_poison(&self.results.waiting);
         let runs = waiting.fresh.keys().chain(waiting.taken.keys()).map(|id| id.run.clone());
         Ok(runs.map(|run| (run.clone(), waiting.readers.get(&run).cloned().into_iter().collect())).collect())
@@ -396,7 +397,7 @@ impl ResultInlet for LocalIncoming {
         // A reader that was replaced can confirm nothing.
         if waiting.readers.get(&token.run) != Some(&self.reader) {
             return Err(Error::Unanswered(format!(
-                "{} does not read run {} any more",
+                "reader {} does not read run {} any more",
                 self.reader, token.run
             )));
         }

@@ -1,6 +1,6 @@
 //! Members of the fleet: the last hello of each node, and its age.
 //!
-//! Input are [`NodeHello`]s and the time. A lost node is only silent: it may still send until its lease ends.
+//! The input is [`NodeHello`]s and the time. A lost node is only silent: it may still send until its lease ends.
 //!
 //! Invariant: a new incarnation is a restart, however quickly the node came back; a late hello of an
 //! earlier incarnation changes nothing.
@@ -105,21 +105,22 @@ pub struct FleetMember {
     heard: MonoTime,
     presence: NodePresence,
     earlier: BTreeSet<u64>,
-    /// Age of the hello when it was restored from an earlier controller; `None` once this controller has received one itself.
+    /// Age of the hello when it was restored from an earlier controller; `None` once this controller
+    /// has received one itself.
     remembered: Option<Nanos>,
 }
 
 impl FleetMember {
-    /// Its last hello to a controller.
+    /// Last hello of the node to a controller.
     pub const fn hello(&self) -> &NodeHello {
         &self.hello
     }
-    /// Age class of its last hello.
+    /// Age class of the node's last hello.
     pub const fn presence_at(&self, now: MonoTime) -> NodePresence {
         NodePresence::from_silence(self.silence_at(now))
     }
     /// True if this controller itself has received a hello of the node.
-    pub const fn has_sent_hello(&self) -> bool {
+    pub const fn was_heard_by_this_controller(&self) -> bool {
         self.remembered.is_none()
     }
     const fn silence_at(&self, now: MonoTime) -> Nanos {
@@ -128,13 +129,13 @@ impl FleetMember {
         let before = if let Some(before) = self.remembered { before } else { Nanos::ZERO };
         Nanos::new(now.since(self.heard).as_u64().saturating_add(before.as_u64()))
     }
-    /// Difference of versions that keeps this controller from working with it.
-    pub fn protocol_skew(&self) -> Option<ProtocolMismatch> {
+    /// Difference of protocol versions that keeps this controller from working with the node; `None` without one.
+    pub fn protocol_mismatch(&self) -> Option<ProtocolMismatch> {
         ProtocolMismatch::find_protocol_mismatch(&self.hello, FLEET_PROTOCOL_VERSION)
     }
 }
 
-/// Part of a node in an attempt of a run; its result is still on the node.
+/// Part of a node in an attempt of a run, with a result that is still on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UncollectedPart {
     pub node: NodeName,
@@ -152,9 +153,9 @@ pub struct FleetMembers {
 }
 
 impl FleetMembers {
-    /// Handles a hello of a node.
+    /// Handles a hello of a node, and returns the changes that it shows.
     pub fn on_hello(&mut self, from: &NodeName, hello: NodeHello, now: MonoTime) -> Vec<MemberChange> {
-        // A remembered node counts as new: this controller had no hello of it.
+        // A node that was restored from a record counts as new: this controller had no hello of it.
         let heard_before = self.nodes.get_mut(from).filter(|member| member.remembered.is_none());
         let Some(member) = heard_before else {
             let member = FleetMember {
@@ -208,12 +209,12 @@ impl FleetMembers {
         self.labels = labels;
     }
 
-    /// Replaces the nodes that controllers lead now.
+    /// Replaces the leads that controllers hold on nodes now.
     pub fn replace_leads(&mut self, leads: BTreeMap<NodeName, NodeLead>) {
         self.leads = leads;
     }
 
-    /// Changes of presence since the last call.
+    /// Computes the presence of all nodes, and returns its changes since the last call.
     pub fn update_presence(&mut self, now: MonoTime) -> Vec<MemberChange> {
         let silent = self.nodes.iter_mut().filter_map(|(name, member)| {
             let presence = member.presence_at(now);
@@ -224,7 +225,7 @@ impl FleetMembers {
         silent.collect()
     }
 
-    /// Forgets a node: its owner removed it.
+    /// Forgets a node that was removed from the fleet.
     pub fn forget_node(&mut self, node: &NodeName) {
         self.nodes.remove(node);
     }
@@ -246,7 +247,7 @@ impl FleetMembers {
         epochs.filter(|epoch| *epoch < MAX_EPOCH).max().unwrap_or(0)
     }
 
-    /// Results that nodes hold and nobody has collected.
+    /// Results that nodes still hold because no controller has collected them.
     pub fn uncollected_parts(&self) -> impl Iterator<Item = UncollectedPart> {
         self.nodes.iter().flat_map(|(name, member)| {
             member.hello.spooled.iter().map(move |(run, attempt, segments)| UncollectedPart {
@@ -258,7 +259,7 @@ impl FleetMembers {
         })
     }
 
-    /// One row per node, by name.
+    /// One row per node, in the order of their names.
     pub fn member_rows(&self, now: MonoTime) -> Vec<MemberRow> {
         let none = OperatorLabels::default();
         let rows = self.nodes.iter().map(|(name, member)| {

@@ -46,7 +46,7 @@ pub struct RunPreparation {
     pub part_of: Option<PlanHash>,
     #[serde(flatten)]
     pub terms: RunTerms,
-    /// Id of the run, by which nodes name its frames if they arrive in a later one.
+    /// Id of the run. A node that receives frames of this run in a later one names the run by it.
     #[serde(default)]
     pub run: String,
     /// Interfaces that the user confirmed although they look like part of a real network, as locations.
@@ -76,7 +76,7 @@ pub struct RunPreparation {
 pub struct ClockServer {
     /// Addresses of the server; the node uses the one that answers fastest.
     pub at: Vec<SocketAddr>,
-    /// Seals questions and answers. Each node has its own key.
+    /// Key that authenticates questions and answers. Each node has its own key.
     pub key: ClockKey,
     /// Number by which the controller recognises the node's key.
     #[serde(default)]
@@ -85,7 +85,7 @@ pub struct ClockServer {
     pub identity: String,
 }
 
-/// Key that seals the probes of clocks.
+/// Key that authenticates the probes of clock comparisons.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClockKey(pub [u8; 32]);
@@ -119,7 +119,7 @@ pub enum NodeCommand {
     Prepare(Box<RunPreparation>),
     /// Begin to receive, and reply.
     Arm,
-    /// Be ready to send at `start`. Refused later than `guard` before it.
+    /// Be ready to send at `start`. The node answers `Late` if less than `guard` is left before it.
     Commit {
         start: MonoTime,
         /// Time before T until which an acknowledgement is accepted.
@@ -132,9 +132,9 @@ pub enum NodeCommand {
     },
     /// Report the progress of this node.
     Query,
-    /// Make a change. Each number is done once.
+    /// Make a change. A change with the same number is made only once.
     Steer(Box<ChangeOrder>),
-    /// Take a step of a change. Each step of a number is done once.
+    /// Perform a step of a change. Each step of a change is performed only once.
     Step {
         /// Number of the change, from 1; the numbers are those of [`NodeCommand::Steer`].
         number: u64,
@@ -142,21 +142,21 @@ pub enum NodeCommand {
     },
     /// Send no more frames, but continue to receive.
     Stop,
-    /// All senders are done and the path has drained: stop receiving, account, report.
+    /// All senders are done and no frame is in flight any more: stop receiving, compute the final counts, report.
     Finish {
         /// Frame totals of every stream of the run, as far as they are known.
         sent: Arc<[SentTotal]>,
     },
     /// The result is safe with the controller; forget the run.
     Collected,
-    /// Give the run up: stop, close the ports, forget it.
+    /// Give up the run: stop, close the ports, forget the run.
     Abort,
 }
 
 /// Longest reason of a refusal, in characters.
 const MAX_REFUSAL_CHARACTERS: usize = 4096;
 
-/// Reply of an agent to the controller. Each answers a command, and is repeated when the command is.
+/// Reply of an agent to the controller. It answers a command, and is repeated when the command is repeated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeReply {
@@ -180,7 +180,7 @@ pub enum NodeReply {
         /// The held streams that are sent here.
         held: Vec<HeldStream>,
     },
-    /// Receivers have the new takes of a change.
+    /// The receivers know the new stream segments of a change.
     Announced {
         number: u64,
         /// Reason of a failure.
@@ -191,7 +191,7 @@ pub enum NodeReply {
         number: u64,
         /// Reason of the failure.
         fault: Option<NodeFault>,
-        /// The counts right after it, so that they arrive together with the change.
+        /// The counts right after the change, so that they arrive together with it.
         sample: Box<CountSample>,
     },
     /// Every sender of this node is done.
@@ -200,14 +200,14 @@ pub enum NodeReply {
         #[serde(default)]
         why: StopReason,
     },
-    /// The accounts of this node. The value is shared, because it is large and the controller may request it again.
+    /// The final counts of this node. The value is shared, because it is large and the controller may request it again.
     Result(Arc<NodeResult>),
-    /// The accounts of this node are closed and safe on its disk, and are delivered separately.
+    /// The final counts of this node are safe on its disk, and are delivered separately.
     Spooled {
-        /// Number of segments of the accounts.
+        /// Number of segments of the result.
         segments: u64,
     },
-    /// The run is given up and forgotten.
+    /// The node has given up the run and forgotten it.
     Aborted,
     /// The command was refused; nothing was changed.
     Refused(#[serde(deserialize_with = "deserialize_line::<MAX_REFUSAL_CHARACTERS, _>")] String),

@@ -1,19 +1,21 @@
-//! Values as bytes of segments and of long letters: compressed JSON.
+//! Encodes values as compressed JSON, for segments and long letters.
 //!
 //! The bytes may come from an unknown sender. Invariant: reading takes time and memory in proportion to the
-//! compressed bytes: [`MAX_COMPRESSION_RATIO`] bytes of JSON for each of them and [`MIN_UNPACKED_LIMIT`] in addition, and never more JSON
-//! than [`MAX_UNPACKED_BYTES`]. The JSON is parsed while it is unpacked: the whole text is never in memory.
+//! compressed bytes: at most [`MAX_COMPRESSION_RATIO`] bytes of JSON for each of them, but [`MIN_UNPACKED_LIMIT`] bytes
+//! are always accepted, and never more than [`MAX_UNPACKED_BYTES`]. The JSON is parsed while it is unpacked: the whole
+//! text is never in memory.
 
 use packetrig_units::clamp_to_u32;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, BufReader, BufWriter, Read};
 
-/// Compression level: fast, with most of the possible gain, because names of members repeat without end.
+/// Compression level of zstd. This fast level has most of the possible gain, because the same member names of JSON
+/// objects repeat all the time.
 const COMPRESSION_LEVEL: i32 = 3;
 /// Maximum number of bytes of JSON in a value. A node's result of ten thousand streams has tens of MB.
 pub const MAX_UNPACKED_BYTES: u64 = 256 << 20;
-/// Maximum bytes of JSON for each packed byte. Results of real runs have 5 to 30.
+/// Maximum number of bytes of JSON for each packed byte. Results of real runs have 5 to 30.
 pub const MAX_COMPRESSION_RATIO: u64 = 128;
 /// Bytes of JSON that even the shortest input may hold.
 pub const MIN_UNPACKED_LIMIT: u64 = 1 << 20;
@@ -21,14 +23,14 @@ pub const MIN_UNPACKED_LIMIT: u64 = 1 << 20;
 const MAX_WINDOW_LOG2: u32 = 22;
 /// Size of the buffer for the text.
 const TEXT_BUFFER_BYTES: usize = 64 << 10;
-/// A frame of zstd whose content decoders skip (RFC 8878, 3.1.2).
+/// Magic number of a zstd frame that decoders skip (RFC 8878, 3.1.2).
 const ZSTD_SKIPPABLE_MAGIC: [u8; 4] = 0x184d_2a50_u32.to_le_bytes();
 
 /// Packs `value`.
 pub fn pack_value<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut encoder = zstd::Encoder::new(Vec::new(), COMPRESSION_LEVEL)?;
     let mut counter = ByteCounter { inner: &mut encoder, bytes: 0 };
-    // JSON is written word by word, and each word would be a call of the encoder.
+    // serde_json writes single words. Without a buffer, each word would be a call of the encoder.
     let mut words = BufWriter::with_capacity(TEXT_BUFFER_BYTES, &mut counter);
     serde_json::to_writer(&mut words, value)?;
     words.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -45,9 +47,9 @@ pub fn pack_text(text: &[u8]) -> io::Result<Vec<u8>> {
     Ok(packed)
 }
 
-/// Makes the packed bytes long enough for a reader, which expands them by [`MAX_COMPRESSION_RATIO`] at most.
+/// Pads the packed bytes, because a reader expands them by [`MAX_COMPRESSION_RATIO`] at most.
 fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
-    // A text that repeats itself very often is packed too well for that limit. An empty frame fills it up.
+    // A text that repeats itself very often shrinks more than that limit allows. A skippable frame makes it longer.
     let length = packed.len() as u64;
     // Readers accept up to `MIN_UNPACKED_LIMIT` bytes of text for an input of any length.
     let Some(missing) =
@@ -55,7 +57,7 @@ fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
     else {
         return;
     };
-    // Even the largest frame is enough for 512 GiB of text, far more than a reader takes.
+    // The largest frame is enough for 512 GiB of text, far more than a reader accepts.
     let content = clamp_to_u32(missing);
     // RFC 8878, 3.1.2: magic number, length of the content (little endian), content.
     packed.extend(ZSTD_SKIPPABLE_MAGIC);
@@ -66,7 +68,7 @@ fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
 /// Unpacks a value of [`pack_value`].
 pub fn unpack_value<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     // The limit grows with the input, so that a sender pays in bytes for the memory and time that it costs.
-    unpack_value_within(
+    unpack_value_with_limit(
         bytes,
         (bytes.len() as u64)
             .saturating_mul(MAX_COMPRESSION_RATIO)
@@ -75,7 +77,7 @@ pub fn unpack_value<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
 }
 
 /// Unpacks a value that has at most `most` bytes of JSON.
-pub fn unpack_value_within<T: DeserializeOwned>(bytes: &[u8], most: u64) -> io::Result<T> {
+pub fn unpack_value_with_limit<T: DeserializeOwned>(bytes: &[u8], most: u64) -> io::Result<T> {
     let mut decoder = zstd::Decoder::with_buffer(bytes)?;
     // The default limit of zstd would let a few bytes allocate a window of 128 MiB.
     decoder.window_log_max(MAX_WINDOW_LOG2)?;
@@ -103,7 +105,7 @@ impl<W: io::Write> io::Write for ByteCounter<'_, W> {
     }
 }
 
-/// Reads up to a limit; more bytes are an error, not an end.
+/// Reads up to a limit. More bytes than that are an error, not the end of the input.
 struct LimitedReader<R> {
     inner: R,
     left: u64,
@@ -114,10 +116,7 @@ impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
-            let why = format!(
-                "the value unpacks to more than {} bytes, more than such a value may have",
-                self.most
-            );
+            let why = format!("the value unpacks to more than {} bytes, its limit", self.most);
             io::Error::new(io::ErrorKind::FileTooLarge, why)
         })?;
         Ok(read)

@@ -1,8 +1,8 @@
-//! Permission of the owner of a node for traffic from it.
+//! Permission that the owner of a node gives for traffic from it.
 //!
 //! The owner writes a file on the node; no message can widen it. The node checks every plan against it before it opens
-//! a port, and every change of a running plan. It sees the plan, not the frames: the agent enforces limits that depend
-//! on time (the duration of an endless stream, the size of a capture).
+//! a port, and every change of a running plan. This module sees the plan, not the frames: the agent enforces
+//! limits that depend on time (the duration of an endless stream, the size of a capture).
 //!
 //! Invariant: traffic without a bound is refused, unless everything of its kind is allowed.
 
@@ -47,7 +47,7 @@ pub struct PermittedPort {
 pub struct LendingPermit {
     /// Labels of the node from its owner.
     pub labels: Vec<String>,
-    /// The ports lent; `None`: every interface that carries no default route.
+    /// Ports that the fleet may use; `None`: every interface that carries no default route.
     pub ports: Option<Vec<PermittedPort>>,
     /// IP addresses that may be sent to.
     pub networks: NetworkSet,
@@ -55,7 +55,7 @@ pub struct LendingPermit {
     pub macs: PermittedMacs,
     /// Longest time to send.
     pub max_duration: Nanos,
-    /// Maximum bytes of captures that leave the machine after a run; `None`: no limit.
+    /// Maximum number of bytes of captures that leave the machine after a run; `None`: no limit.
     pub max_capture: Option<u64>,
     /// Allowed back ends; `None`: all.
     pub back_ends: Option<Vec<BackEnd>>,
@@ -70,7 +70,7 @@ impl Default for LendingPermit {
         Self {
             labels: Vec::new(),
             ports: None,
-            networks: NetworkSet::for_tests(),
+            networks: NetworkSet::benchmark_networks(),
             macs: PermittedMacs::Any,
             max_duration: DEFAULT_MAX_DURATION,
             max_capture: None,
@@ -88,13 +88,13 @@ pub struct OwnPlanPort {
     pub port: usize,
     /// Interface of the port on this node, as it is opened.
     pub interface: String,
-    /// Speed that the link itself reports. The plan's figure counts for nothing here.
+    /// Speed that the link itself reports. The speed in the plan is not trusted here.
     pub link_speed: Option<BitRate>,
-    /// The back end that sends its frames, once it is open.
+    /// The back end that sends the frames of the port, once the port is open.
     pub back_end: Option<BackEnd>,
 }
 
-/// Request to a node, beside the plan.
+/// Parts of a request to a node that the plan does not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct PermitRequest<'a> {
     pub terms: &'a RunTerms,
@@ -114,7 +114,8 @@ impl LendingPermit {
         file::parse_permit(text)
     }
 
-    /// Returns the port if the owner lends this interface. `has_default_route`: the kernel sends its own traffic there.
+    /// Returns the port if the owner lends this interface. `has_default_route`: the interface carries a default route,
+    /// so the kernel sends its own traffic there.
     pub fn find_permitted_port(&self, interface: &str, has_default_route: bool) -> Option<PermittedPort> {
         match &self.ports {
             Some(ports) => ports.iter().find(|port| port.interface == interface).cloned(),
@@ -126,7 +127,8 @@ impl LendingPermit {
         }
     }
 
-    /// Interfaces that may be used although they look like part of a real network. A confirmation by a controller does not count here.
+    /// Interfaces that may be used although they look like part of a real network. A confirmation by a controller
+    /// does not count here.
     pub fn list_confirmed_interfaces(&self) -> Vec<String> {
         let confirmed_interfaces = self.ports.iter().flatten().filter(|port| port.confirmed);
         confirmed_interfaces.map(|port| port.interface.clone()).collect()
@@ -137,7 +139,7 @@ impl LendingPermit {
         self.back_ends.as_ref().is_none_or(|allowed| allowed.contains(&back_end))
     }
 
-    /// All reasons why this node refuses its part of a plan; empty if it accepts it.
+    /// Checks this node's part of a plan. Returns all reasons to refuse it; empty if the node accepts it.
     pub fn check_plan(
         &self,
         bound: &BoundPlan,
@@ -146,8 +148,8 @@ impl LendingPermit {
     ) -> Vec<String> {
         let mut refusals = Vec::new();
         if let Some(back_end) = request.terms.back_end.filter(|back_end| !self.allows_back_end(*back_end)) {
-            // All reasons are collected, so that the user can mend a plan in one round.
-            refusals.push(format!("back end {} is not allowed", back_end.name()));
+            // All reasons are collected, so that the user can correct a plan in one round.
+            refusals.push(format!("back end `{}` is not allowed", back_end.name()));
         }
         self.check_permitted_replays(request.replays, &mut refusals);
         for own in mine {
@@ -169,7 +171,7 @@ impl LendingPermit {
         });
         if !are_lent {
             refusals.push(match &self.replays {
-                None => "no file of this node may be replayed".to_owned(),
+                None => "the owner of this node allows no replay of files".to_owned(),
                 Some(directory) => {
                     format!("only files below {} may be replayed", directory.display())
                 }
@@ -193,7 +195,7 @@ impl LendingPermit {
         let sends = bound.plan.streams.iter().any(|stream| stream.tx == own.port);
         if let Some(other) = own.back_end.filter(|back_end| sends && !self.allows_back_end(*back_end)) {
             refusals.push(own.refusal_text(format_args!(
-                "it would send with back end {}, which is not allowed",
+                "it would send with back end `{}`, which is not allowed",
                 other.name()
             )));
         }
@@ -265,12 +267,13 @@ impl LendingPermit {
         }
     }
 
-    /// An address that is resolved only when the run starts is a MAC address; every other open field can have any value.
+    /// True if a destination that is unknown in advance for this reason is forbidden. An address that is resolved only
+    /// when the run starts is a MAC address, so it is allowed if all MAC addresses are.
     fn forbids_unknown(&self, why: &str) -> bool {
         !(why == reach::RESOLVED_MAC_REASON && self.macs == PermittedMacs::Any)
     }
 
-    /// Returns a value that is not allowed, in words.
+    /// Returns the text of a value that is not allowed, if there is one.
     fn find_forbidden_value(&self, family: AddressFamily, values: &FieldValues) -> Option<String> {
         match family {
             AddressFamily::Mac => self.macs.find_forbidden_value(values),
@@ -280,7 +283,7 @@ impl LendingPermit {
     }
 }
 
-/// Reasons why a plan is too fast.
+/// Returns the reasons why a plan sends too fast from this port.
 fn find_rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort) -> Vec<String> {
     let asked = RequestedLoad::from_plan(bound, own.port);
     let mut refusals = Vec::new();
@@ -300,7 +303,7 @@ fn find_rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort
         }
         if asked.unpaced {
             refusals.push(format!(
-                "the plan sends frames of a file at the file's own times; at most {most}/s are allowed"
+                "the plan sends a file's frames at the times in the file; at most {most} frames/s are allowed"
             ));
         }
     }

@@ -1,10 +1,11 @@
-//! Placement of a plan's ports in a fleet: the interface that is named, or any free one with the wanted label.
+//! Places a plan's ports on interfaces of the fleet: on the interface that the plan names, or on any free one
+//! with the wanted label.
 //!
-//! A plan's ports may also be placed on nodes that cannot take part now, if the user starts without some: the report
-//! then lists their absence.
+//! If the user allows a start without some nodes, ports may also be placed on nodes that cannot take part now. The
+//! report then lists these nodes as absent.
 //!
-//! The placement uses the last hellos of the nodes, not their answers to a preparation. Either every port has a place,
-//! or every reason why not is given.
+//! The placement uses the last hellos of the nodes, not their answers to a preparation. The result has a place for
+//! every port, or all reasons why ports have none.
 //!
 //! Invariant: no interface is assigned twice; the same plan and the same nodes give the same places; ports by
 //! label get a place whenever this is possible.
@@ -69,28 +70,28 @@ struct PlaceSearch<'a> {
     rows: Vec<MemberRow>,
     offers: Vec<OfferedInterface>,
     hindered: Vec<Option<String>>,
-    /// Numbers of the offers with each label, in order.
+    /// Indices of the offers with each label, in order.
     by_label: BTreeMap<String, Vec<usize>>,
-    /// Ports that are assigned to each node.
+    /// Number of ports that are assigned to each node.
     given_at: BTreeMap<NodeName, NodePorts>,
     /// True if ports may be placed on nodes that cannot take part.
     takes_absent: bool,
     problems: Vec<PlanProblem>,
 }
 
-/// Ports of the plan on one node.
+/// Number of ports of the plan on one node.
 #[derive(Debug, Default)]
 struct NodePorts {
     all: usize,
     by_site: BTreeMap<PortHost, usize>,
 }
 
-fn location_path(index: usize) -> String {
+fn port_location_path(index: usize) -> String {
     format!("ports[{index}].location")
 }
 
-fn location_problem(index: usize, message: String) -> PlanProblem {
-    PlanProblem::error(location_path(index), message)
+fn port_location_problem(index: usize, message: String) -> PlanProblem {
+    PlanProblem::error(port_location_path(index), message)
 }
 
 impl<'a> PlaceSearch<'a> {
@@ -140,7 +141,7 @@ impl<'a> PlaceSearch<'a> {
             // A node that cannot take part is the last resort: a port there is missing in the run.
             if by_label
                 && !self.assign_port_by_label(index, &mut BTreeSet::new())
-                && !self.assign_absent_port(index)
+                && !self.assign_to_absent_node(index)
             {
                 self.add_shortage_problem(index);
             }
@@ -159,7 +160,7 @@ impl<'a> PlaceSearch<'a> {
             PortHost::Any(_) => return Ok(()),
             PortHost::Here => {
                 let message = format!("`{interface}` does not name its node; write NODE/{interface}");
-                return Err(location_problem(index, message).into());
+                return Err(port_location_problem(index, message).into());
             }
             PortHost::Node(node) => node,
         };
@@ -170,12 +171,14 @@ impl<'a> PlaceSearch<'a> {
                 [] => "no node has joined yet; see `packetrig fleet status`".to_owned(),
                 known => format!("nodes of this fleet: {}", join_shortened_names(known)),
             };
-            return Err(location_problem(index, format!("there is no node `{node}`")).with_hint(hint).into());
+            return Err(port_location_problem(index, format!("there is no node `{node}`"))
+                .with_hint(hint)
+                .into());
         };
         let hindered = self.hindered[row].as_ref();
         if let Some(hindrance) = hindered.filter(|_| !self.takes_absent) {
             return Err(
-                location_problem(index, format!("node `{node}` cannot take part: {hindrance}")).into()
+                port_location_problem(index, format!("node `{node}` cannot take part: {hindrance}")).into()
             );
         }
         let wanted = (node.as_str(), interface);
@@ -190,18 +193,22 @@ impl<'a> PlaceSearch<'a> {
                 offered => format!("its owner offers: {}", join_shortened_names(offered)),
             };
             let message = format!("node `{node}` does not offer a port `{interface}`");
-            return Err(location_problem(index, message).with_hint(hint).into());
+            return Err(port_location_problem(index, message).with_hint(hint).into());
         };
         let offer = &self.offers[number];
         if !offer.up && hindered.is_none() {
             // The link state in the last hello of an absent node is out of date.
-            return Err(location_problem(index, format!("the link of `{node}/{interface}` is down")).into());
+            return Err(
+                port_location_problem(index, format!("the link of `{node}/{interface}` is down")).into()
+            );
         }
         if let Some(other) = offer.given {
             let other = &self.plan.ports[other].name;
-            return Err(
-                location_problem(index, format!("`{node}/{interface}` is port `{other}` already")).into()
-            );
+            return Err(port_location_problem(
+                index,
+                format!("`{node}/{interface}` is port `{other}` already"),
+            )
+            .into());
         }
         self.assign_offer(number, index);
         Ok(())
@@ -224,7 +231,8 @@ impl<'a> PlaceSearch<'a> {
         *at_node.by_site.entry(ports[port].site.clone()).or_default() += 1;
     }
 
-    /// Assigns any interface with the port's label. If all are in use, it moves another port to free one.
+    /// Assigns any interface with the port's label. If all are in use, moves another port to free one. Returns whether
+    /// the port has an interface now.
     fn assign_port_by_label(&mut self, index: usize, tried: &mut BTreeSet<usize>) -> bool {
         let candidates = self.candidate_offers(index);
         if let Some(free) = candidates.iter().find(|offer| self.offers[**offer].given.is_none()) {
@@ -247,8 +255,8 @@ impl<'a> PlaceSearch<'a> {
         false
     }
 
-    /// Assigns an interface of an absent node to a port, if that is allowed.
-    fn assign_absent_port(&mut self, index: usize) -> bool {
+    /// Assigns an interface of an absent node to a port, if that is allowed. Returns whether it has.
+    fn assign_to_absent_node(&mut self, index: usize) -> bool {
         let PortHost::Any(label) = &self.plan.ports[index].site else { return false };
         let mut labelled = self.by_label.get(label).into_iter().flatten().copied();
         let absent = labelled.find(|number| {
@@ -265,7 +273,7 @@ impl<'a> PlaceSearch<'a> {
         let PortHost::Any(label) = &self.plan.ports[index].site else { return Vec::new() };
         let mut found = self.by_label.get(label).cloned().unwrap_or_default();
         found.retain(|number| self.offers[*number].up && self.offers[*number].hindrance.is_none());
-        // Spreads ports of one label over the nodes.
+        // This order spreads ports of one label over the nodes.
         found.sort_by_cached_key(|offer| {
             let given = self.given_at.get(&self.offers[*offer].place.node);
             let alike = given.and_then(|given| given.by_site.get(&self.plan.ports[index].site)).copied();
@@ -299,7 +307,7 @@ impl<'a> PlaceSearch<'a> {
         };
         let message =
             format!("no port is left for `any-{label}`: the plan needs {wanted}, {usable} can be used");
-        self.problems.push(PlanProblem::error(location_path(index), message).with_hint(hint));
+        self.problems.push(PlanProblem::error(port_location_path(index), message).with_hint(hint));
     }
 
     fn into_settlement(self) -> Result<PlaceSettlement, PlanProblems> {
@@ -310,7 +318,7 @@ impl<'a> PlaceSearch<'a> {
             self.offers.into_iter().filter_map(|offer| Some((offer.given?, offer))).collect();
         given.sort_by_key(|(index, _)| *index);
         let mut settlement = PlaceSettlement::default();
-        // Every port without a place has left a problem.
+        // Without problems, every port has a place.
         for (_, OfferedInterface { place, hindrance, .. }) in given {
             settlement.absent.extend(hindrance.map(|why| (place.node.clone(), why)));
             settlement.places.push(place);
@@ -319,19 +327,19 @@ impl<'a> PlaceSearch<'a> {
     }
 }
 
-/// Number of ports with a label, on present and on absent nodes: the meaning of `any-LABEL*all`.
-pub fn count_labelled_in_fleet(label: &str, members: &FleetMembers) -> usize {
+/// Number of ports with a label, on present and absent nodes: the number of ports that `any-LABEL*all` stands for.
+pub fn count_labelled_ports_in_fleet(label: &str, members: &FleetMembers) -> usize {
     // The silence of nodes does not matter here.
-    members.member_rows(MonoTime::default()).iter().map(|row| count_labelled_ports(label, row)).sum()
+    members.member_rows(MonoTime::default()).iter().map(|row| count_labelled_ports_of_node(label, row)).sum()
 }
 
-fn count_labelled_ports(label: &str, row: &MemberRow) -> usize {
+fn count_labelled_ports_of_node(label: &str, row: &MemberRow) -> usize {
     let is_whole = row.labels().any(|own| own == label);
     let ports = row.hello.ports.iter();
     ports.filter(|port| is_whole || port.labels.iter().any(|own| own == label)).count()
 }
 
-/// Joins a list for people; a long list is cut.
+/// Joins names for a message; of a long list, only the first ones are named.
 fn join_shortened_names(words: &[&str]) -> String {
     const MAX_LISTED: usize = 8;
     match words.len().checked_sub(MAX_LISTED) {

@@ -1,4 +1,4 @@
-//! Runs behind an API: the source that opens runs, and the requests to an open run.
+//! Traits for runs behind an API: the source that opens runs, and an open run that accepts requests.
 //!
 //! The API's crate and the crate that opens runs do not depend on each other; both use these traits.
 
@@ -13,7 +13,7 @@ pub type EventSink = Box<dyn FnMut(&RunEvent) + Send>;
 
 /// Source of runs behind an API.
 pub trait RunSource: Send + Sync + 'static {
-    /// Opens the ports of `document` and begins to receive. Sends nothing before a change requests it.
+    /// Opens the ports of `document` and begins to receive. The run sends nothing before a change requests it.
     fn open_steered_run(
         &self,
         document: PlanDocument,
@@ -22,7 +22,7 @@ pub trait RunSource: Send + Sync + 'static {
     /// Options for reading documents.
     fn plan_parse_options(&self) -> PlanParseOptions;
     /// Converts a time of a run's clock to wall-clock time, in ns since 1970.
-    fn wall_clock(&self, at: MonoTime) -> u64;
+    fn to_wall_clock_ns(&self, at: MonoTime) -> u64;
     /// Waits until the results of all closed runs are stored.
     fn wait_for_results(&self) {}
     /// Returns free memory to the system. Called after a configuration was replaced or refused.
@@ -35,7 +35,7 @@ pub trait SteeredRun: Send {
     fn make_change(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault>;
     /// Plan of the run, with all streams that it ever had: removed flows keep their indices.
     fn plan(&self) -> Arc<Plan>;
-    /// Stops everything and closes the ports. `keep`: it has sent frames, so its result is worth keeping.
+    /// Stops everything and closes the ports. `keep`: the run has sent frames, so its result is stored.
     fn close_run(self: Box<Self>, keep: bool);
 }
 

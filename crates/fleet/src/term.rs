@@ -1,11 +1,12 @@
-//! Terms of controllers: the record of each as a value, and conclusions from reading it.
+//! Terms of controllers: the record of each term, and what a reader concludes from it.
 //!
 //! A controller process has one record and refreshes it, however many nodes it leads ([`crate::lead`]). After
 //! a long time without a refresh, any controller may end the record by compare-and-set. The term is then over
 //! for good, even if its process wakes up again. A controller that could not refresh its own record for this
-//! time commits no start any more. If its refresh is refused, it has lost and sends nothing more.
+//! time commits no start any more. If its refresh is refused, its term was ended, and it sends nothing more.
 //!
-//! Arguments carry the present time, and the controllers that run on this machine.
+//! This module reads no clock and no process table: the callers pass in the time, and which controllers are
+//! running on this machine.
 //!
 //! Invariant: a term that another controller has ended commits no start.
 
@@ -14,14 +15,14 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Highest valid epoch. Higher numbers are ignored, so a higher epoch is always available. One controller a second
-/// needs centuries to reach it.
+/// Highest valid epoch. Higher numbers are ignored, so a forged number cannot use up all epochs. With one new
+/// controller a second it would take centuries to reach this limit.
 pub const MAX_EPOCH: u64 = 1 << 53;
 
 /// Identity of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControllerIdentity {
-    /// New at each start of a controller; names its term.
+    /// A new name at each start of a controller; it also names the controller's term.
     pub controller: String,
     /// User who started it, for people.
     #[serde(default)]
@@ -84,16 +85,17 @@ impl Default for ControllerTermTimes {
 pub enum TermState {
     /// The term has ended, or was ended.
     Over,
-    /// The term is not refreshed any more, or its process is gone: it may be ended over this revision.
+    /// The term is not refreshed any more, or its process is gone. Any controller may end it
+    /// by replacing this revision.
     Dead(u64),
     /// The controller is running.
     Alive,
-    /// No refresh was seen yet: the term is dead if this has not changed at this time.
+    /// No refresh was seen yet: the term is dead if none is seen until this time.
     Unclear(MonoTime),
 }
 
 impl TermState {
-    /// True if the nodes that it leads are still its own.
+    /// True if a controller in this state still leads its nodes.
     pub const fn holds_leads(self) -> bool {
         matches!(self, Self::Alive | Self::Unclear(_))
     }
@@ -121,7 +123,7 @@ impl ControllerTermWatch {
         Self { times, seen: BTreeMap::new() }
     }
 
-    /// Reads the record of `controller` and judges it.
+    /// Reads the record of `controller` and judges the state of its term.
     pub fn read_controller_term<R: RecordStore>(
         &mut self,
         records: &mut R,
@@ -132,13 +134,17 @@ impl ControllerTermWatch {
         let found = records.get_record(&TermRecord::record_key(controller))?;
         let revision = found.as_ref().map_or(0, |found| found.revision);
         let record = found.as_ref().and_then(StoredRecord::decode_value::<TermRecord>);
-        let state =
-            self.observe_record(controller, record.as_ref().map(|record| (record, revision)), is_there, now);
+        let state = self.judge_term_record(
+            controller,
+            record.as_ref().map(|record| (record, revision)),
+            is_there,
+            now,
+        );
         Ok(OtherControllerTerm { state, record })
     }
 
-    /// Judges the record of `controller` that was read: its value and its revision, or nothing.
-    pub fn observe_record(
+    /// Judges the term of `controller` from its record, given as value and revision; `None` if there is no record.
+    pub fn judge_term_record(
         &mut self,
         controller: &str,
         found: Option<(&TermRecord, u64)>,
@@ -200,7 +206,7 @@ impl ControllerTerm {
         Self { record, revision, times, refreshed: asked, next, open: None, is_lost: false }
     }
 
-    /// True if it may commit a start: not if another controller may have ended this term unnoticed.
+    /// True if the controller may commit a start. False if another controller may have ended this term unnoticed.
     pub fn may_commit(&self, now: MonoTime) -> bool {
         !self.is_lost && now < self.refreshed + self.times.stale
     }
@@ -215,12 +221,12 @@ impl ControllerTerm {
         self.next
     }
 
-    /// Record to write if it is time, with the revision that it replaces.
-    pub fn due_refresh(&mut self, now: MonoTime) -> Option<(u64, TermRecord)> {
+    /// Returns the record to write now and the revision that it replaces, if a refresh is due, and notes the request.
+    pub fn take_due_refresh(&mut self, now: MonoTime) -> Option<(u64, TermRecord)> {
         if self.is_lost || now < self.next {
             return None;
         }
-        // A missed refresh is not repeated later.
+        // Missed refreshes are not made up for: the next one is due a whole interval from now.
         self.next = now + self.times.refresh;
         // Several refreshes may have no answer. The first one is kept, because perhaps only that one was stored.
         self.open = Some((self.open.map_or(now, |(first, _)| first), now));

@@ -8,7 +8,7 @@ use packetrig_fleet::local::LocalFabric;
 const TRAITS: FabricTraits = FabricTraits { knows_who_left: true, results_room: 1 << 20 };
 
 fn local() -> LocalFabric {
-    LocalFabric::with_limit(TRAITS.results_room)
+    LocalFabric::with_result_capacity(TRAITS.results_room)
 }
 
 #[test]

@@ -1,16 +1,17 @@
 //! Backpressure policy: decides whether to wait for room in a full queue or to lose the batch, and how long to wait.
 //!
-//! A live meter never waits while packets may arrive: the ring would overflow meanwhile. Once all its sources have ended it can wait; a
-//! meter of files can from the start. How long depends on the output:
+//! A live meter never waits while packets may arrive: the ring would overflow meanwhile. It can wait once all its
+//! sources have ended. A meter of files can wait from the start. How long packetrig waits depends on the output:
 //!
-//! * A disk of this machine is waited for until it takes data again: a disk that stands still costs time, and no record.
-//! * A collector that has a connection may take nothing for a minute: its own disk may stand still.
+//! * Local output (a file, or UDP): without limit. A stalled disk costs time, but no records.
+//! * A connected collector is given up after it has accepted no data for one minute. Its own disk may stall that long.
 //! * A collector that cannot be reached is given up after ten seconds.
-//! * After the user has requested the end, packetrig gives up any output after five seconds.
+//! * After the user has requested the end, any output is given up after it has accepted no data for five seconds.
 //!
-//! packetrig still waits for the other outputs.
+//! Each output is given up on its own: packetrig still waits for the other outputs.
 //!
-//! Invariant: an output that was given up is not waited for again, neither at its queue nor at the end, unless it takes something.
+//! Invariant: packetrig does not wait again for an output that was given up, neither at its queue nor at the end, until
+//! the output accepts data again.
 
 use crossbeam_channel::{SendTimeoutError, Sender, TrySendError};
 use packetrig_flow::LossCause;
@@ -28,7 +29,8 @@ const CONNECTED_STALL_TIMEOUT: Nanos = Nanos::from_secs(60);
 const UNREACHABLE_STALL_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// Time after which any output that accepts no data is given up, once the user has requested the end.
 const HURRIED_STALL_TIMEOUT: Nanos = Nanos::from_secs(5);
-/// Maximum number of checks of the other sources: all are told to end at the same time, and do so within a fraction of a second.
+/// Maximum number of checks whether the other sources have ended: 50 checks take one second. All sources are told to
+/// end at the same time, and do so within a fraction of a second.
 const MAX_SOURCE_CHECKS: u32 = 50;
 
 /// How packetrig reaches an output.
@@ -72,12 +74,16 @@ impl Drop for OpenSourceGuard {
 
 impl Default for BackpressurePolicy {
     fn default() -> Self {
-        Self::with_stalls([u64::MAX, CONNECTED_STALL_TIMEOUT.as_u64(), UNREACHABLE_STALL_TIMEOUT.as_u64()])
+        Self::with_stall_timeouts([
+            u64::MAX,
+            CONNECTED_STALL_TIMEOUT.as_u64(),
+            UNREACHABLE_STALL_TIMEOUT.as_u64(),
+        ])
     }
 }
 
 impl BackpressurePolicy {
-    pub(crate) fn with_stalls(stall_ns: [u64; 3]) -> Self {
+    pub(crate) fn with_stall_timeouts(stall_ns: [u64; 3]) -> Self {
         Self(Arc::new(BackpressureState {
             is_begun: AtomicBool::new(false),
             is_of_files: AtomicBool::new(false),
@@ -100,29 +106,29 @@ impl BackpressurePolicy {
     /// Shortens all waits, because the user has asked for the end.
     pub fn shorten_waits(&self) {
         for stall_ns in &self.0.stall_ns {
-            // The minimum: haste must not lengthen a limit that is shorter already.
+            // The minimum is stored, because a limit that is already shorter must not become longer.
             stall_ns.fetch_min(HURRIED_STALL_TIMEOUT.as_u64(), Ordering::AcqRel);
         }
     }
 
-    fn is_begun(&self) -> bool {
+    fn is_waiting_enabled(&self) -> bool {
         self.0.is_begun.load(Ordering::Acquire)
     }
 
-    fn stall_ns(&self, reach: OutputReachability) -> u64 {
+    fn stall_timeout_ns(&self, reach: OutputReachability) -> u64 {
         self.0.stall_ns[reach as usize].load(Ordering::Acquire)
     }
 
-    /// Reports whether an output without progress since `last_progress_ns` counts as dead.
+    /// Reports whether an output without progress since `last_progress_ns` counts as stalled.
     fn is_stalled(&self, reach: OutputReachability, last_progress_ns: u64) -> bool {
-        clock::monotonic_ns().saturating_sub(last_progress_ns) >= self.stall_ns(reach)
+        clock::monotonic_ns().saturating_sub(last_progress_ns) >= self.stall_timeout_ns(reach)
     }
 
     /// After the last batch was offered, packetrig waits this long for an output that accepts no data.
-    pub(crate) fn last_wait_ns(&self, reach: OutputReachability, usual: Nanos) -> u64 {
+    pub(crate) fn wait_after_last_batch_ns(&self, reach: OutputReachability, usual: Nanos) -> u64 {
         // Packets of files are not lost meanwhile; a live meter has a fixed time for its end.
         let can_wait = self.0.is_of_files.load(Ordering::Acquire) && reach == OutputReachability::Connected;
-        if can_wait { self.stall_ns(reach).max(usual.as_u64()) } else { usual.as_u64() }
+        if can_wait { self.stall_timeout_ns(reach).max(usual.as_u64()) } else { usual.as_u64() }
     }
 
     pub(crate) fn register_source(&self) -> OpenSourceGuard {
@@ -131,12 +137,12 @@ impl BackpressurePolicy {
     }
 
     /// Counts a source as ended. Workers begin to wait when all sources have ended, or after a second, even if one source does not end.
-    pub(crate) fn unregister_source(&self, source: OpenSourceGuard) {
-        // Beginning earlier would be wrong: a worker that waits for room does not empty its ring.
+    pub(crate) fn unregister_source_and_enable_waiting(&self, source: OpenSourceGuard) {
+        // Waiting must not begin earlier: a worker that waits for room does not empty its ring.
         drop(source);
         for _ in 0..MAX_SOURCE_CHECKS {
             let is_last = self.0.open_sources.load(Ordering::Acquire) == 0;
-            if is_last || self.is_begun() {
+            if is_last || self.is_waiting_enabled() {
                 break;
             }
             std::thread::sleep(CONTINUE_CHECK_INTERVAL);
@@ -147,7 +153,7 @@ impl BackpressurePolicy {
     /// Puts a value into a queue with a receiver that never stalls for long. Waits for room if waiting has
     /// begun; returns the value if there was no room.
     pub(crate) fn send_or_wait<T>(&self, queue: &Sender<T>, mut value: T) -> Result<(), T> {
-        while self.is_begun() {
+        while self.is_waiting_enabled() {
             // No time limit: the dispatcher at the other end gives up stalled targets itself, and then takes again.
             match queue.send_timeout(value, CONTINUE_CHECK_INTERVAL) {
                 Ok(()) => return Ok(()),
@@ -200,7 +206,7 @@ impl OutputProgress {
         }
     }
 
-    /// Notes that the output took something, so it is alive.
+    /// Records that the output accepted data now, so it no longer counts as given up.
     pub(crate) fn record_output_progress(&self) {
         self.0.last_progress_ns.store(clock::monotonic_ns(), Ordering::Release);
         self.0.is_given_up.store(false, Ordering::Release);
@@ -210,7 +216,7 @@ impl OutputProgress {
         self.0.last_progress_ns.load(Ordering::Acquire)
     }
 
-    pub(crate) fn mark_abandoned(&self) {
+    pub(crate) fn mark_given_up(&self) {
         self.0.is_given_up.store(true, Ordering::Release);
     }
 
@@ -218,7 +224,7 @@ impl OutputProgress {
         self.0.is_given_up.load(Ordering::Acquire)
     }
 
-    /// Returns the reason why it has no room.
+    /// Returns the reason why the output has no room.
     pub(crate) fn loss_cause(&self) -> LossCause {
         match (self.reach(), self.is_given_up()) {
             (OutputReachability::Unreachable, _) => LossCause::Unreachable,
@@ -228,7 +234,7 @@ impl OutputProgress {
     }
 
     /// Returns the reason why records that still wait at the end are lost.
-    pub(crate) fn cause_at_end(&self) -> LossCause {
+    pub(crate) fn loss_cause_at_end(&self) -> LossCause {
         match self.reach() {
             OutputReachability::Local => LossCause::Refused,
             OutputReachability::Connected => LossCause::GivenUp,
@@ -258,7 +264,7 @@ impl<T> OutputQueue<T> {
         Self::with_progress(queue, policy, OutputProgress::new(OutputReachability::Local))
     }
 
-    /// A queue to an output that notes its progress itself.
+    /// A queue to an output whose sender records in `progress` when it accepts data.
     pub(crate) fn with_progress(
         queue: Sender<T>,
         backpressure: &BackpressurePolicy,
@@ -267,42 +273,43 @@ impl<T> OutputQueue<T> {
         Self { queue, backpressure: backpressure.clone(), progress }
     }
 
-    fn has_waiting_worker(&self) -> bool {
-        self.backpressure.is_begun() && !self.progress.is_given_up()
+    fn should_wait_for_room(&self) -> bool {
+        self.backpressure.is_waiting_enabled() && !self.progress.is_given_up()
     }
 
     /// Gives the output up if it has taken nothing for too long while a worker waited.
-    fn abandon_if_stalled(&self, waiting_since_ns: u64) {
+    fn give_up_if_stalled(&self, waiting_since_ns: u64) {
         // Time counts only from when this thread began to wait: an idle queue had no data before.
         let last_progress_ns = self.progress.last_progress_ns().max(waiting_since_ns);
         if self.backpressure.is_stalled(self.progress.reach(), last_progress_ns) {
-            self.progress.mark_abandoned();
+            self.progress.mark_given_up();
         }
     }
 
-    /// Returns the reason why it has no room.
+    /// Returns the reason why the output has no room.
     pub(crate) fn loss_cause(&self) -> LossCause {
         self.progress.loss_cause()
     }
 
-    /// Puts a value into the queue. Waits for room if waiting has begun; returns the value if there was none.
+    /// Puts a value into the queue. Waits for room if waiting has begun; returns the value if there was no room.
     pub(crate) fn send_or_wait(&self, mut value: T) -> Result<(), T> {
         let since_ns = clock::monotonic_ns();
-        while self.has_waiting_worker() {
-            // Returns regularly, so that a stalled output is noticed.
+        while self.should_wait_for_room() {
+            // The send returns regularly, so that a stalled output is noticed.
             match self.queue.send_timeout(value, CONTINUE_CHECK_INTERVAL) {
                 Ok(()) => {
-                    // Noted for all workers: another one may have waited longer in vain, but the output is alive.
+                    // Recorded for all workers: another one may have waited longer in vain, but the output accepts
+                    // data.
                     self.progress.record_output_progress();
                     return Ok(());
                 }
                 Err(SendTimeoutError::Timeout(back)) => value = back,
                 Err(SendTimeoutError::Disconnected(back)) => {
-                    self.progress.mark_abandoned();
+                    self.progress.mark_given_up();
                     return Err(back);
                 }
             }
-            self.abandon_if_stalled(since_ns);
+            self.give_up_if_stalled(since_ns);
         }
         self.try_send(value)
     }
@@ -316,16 +323,17 @@ impl<T> OutputQueue<T> {
         self.queue.is_full()
     }
 
-    /// Waits until each of these queues has room or is given up, if waiting has begun. No other thread may fill them.
+    /// Waits until each of these queues has room or is given up, if waiting has begun. No other thread may send
+    /// to these queues meanwhile.
     pub(crate) fn await_queue_room(queues: &[Self]) {
         // One time for all: several dead outputs together cost the time limit once, not once each.
         let since_ns = clock::monotonic_ns();
         loop {
             let mut waiting =
-                queues.iter().filter(|output| output.queue.is_full() && output.has_waiting_worker());
+                queues.iter().filter(|output| output.queue.is_full() && output.should_wait_for_room());
             let Some(first) = waiting.next() else { return };
-            first.abandon_if_stalled(since_ns);
-            waiting.for_each(|output| output.abandon_if_stalled(since_ns));
+            first.give_up_if_stalled(since_ns);
+            waiting.for_each(|output| output.give_up_if_stalled(since_ns));
             std::thread::sleep(CONTINUE_CHECK_INTERVAL / 20);
         }
     }
@@ -339,7 +347,7 @@ mod tests {
     const SHORT: Nanos = Nanos::from_secs(1);
 
     fn begun() -> BackpressurePolicy {
-        let policy = BackpressurePolicy::with_stalls([SHORT.as_u64(); 3]);
+        let policy = BackpressurePolicy::with_stall_timeouts([SHORT.as_u64(); 3]);
         policy.enable_backpressure();
         policy
     }
@@ -360,10 +368,10 @@ mod tests {
         let policy = BackpressurePolicy::default();
         let [first, last] = [policy.register_source(), policy.register_source()];
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| policy.unregister_source(first));
-            assert!(!policy.is_begun(), "another source may still give something");
-            policy.unregister_source(last);
-            assert!(policy.is_begun());
+            let waiting = scope.spawn(|| policy.unregister_source_and_enable_waiting(first));
+            assert!(!policy.is_waiting_enabled(), "another source may still give something");
+            policy.unregister_source_and_enable_waiting(last);
+            assert!(policy.is_waiting_enabled());
             waiting.join().unwrap();
         });
     }
@@ -416,7 +424,7 @@ mod tests {
             assert_eq!(taking.join().unwrap(), 5);
         });
         queues[1].send_or_wait(5).unwrap();
-        assert_eq!(queues.each_ref().map(OutputQueue::has_waiting_worker), [false, true]);
+        assert_eq!(queues.each_ref().map(OutputQueue::should_wait_for_room), [false, true]);
         assert_eq!(queues[0].send_or_wait(5), Err(5));
     }
 
@@ -429,25 +437,25 @@ mod tests {
                 taken.recv().unwrap();
             });
             OutputQueue::await_queue_room(&queues);
-            assert!(!queues[0].has_waiting_worker() && queues[1].has_waiting_worker());
+            assert!(!queues[0].should_wait_for_room() && queues[1].should_wait_for_room());
         });
     }
 
     #[test]
     fn stall_limit_and_loss_cause_depend_on_reach() {
         let [forever, _, short] = [u64::MAX, u64::MAX, 1];
-        let policy = BackpressurePolicy::with_stalls([forever, forever, short]);
+        let policy = BackpressurePolicy::with_stall_timeouts([forever, forever, short]);
         policy.enable_backpressure();
         let full = |reach| {
             let (queue, taken) = bounded(1);
             let output = OutputQueue::with_progress(queue, &policy, OutputProgress::new(reach));
             output.send_or_wait(0).unwrap();
-            output.abandon_if_stalled(0);
+            output.give_up_if_stalled(0);
             (output, taken)
         };
         let (disk, _disk) = full(OutputReachability::Local);
         let (collector, _collector) = full(OutputReachability::Unreachable);
-        assert!(disk.has_waiting_worker() && !collector.has_waiting_worker());
+        assert!(disk.should_wait_for_room() && !collector.should_wait_for_room());
         assert_eq!(
             (disk.loss_cause(), collector.loss_cause()),
             (LossCause::QueueFull, LossCause::Unreachable)
@@ -456,14 +464,14 @@ mod tests {
         collector.progress.set_connected(true);
         assert_eq!(collector.loss_cause(), LossCause::GivenUp);
         collector.progress.record_output_progress();
-        assert!(collector.has_waiting_worker());
+        assert!(collector.should_wait_for_room());
     }
 
     #[test]
     fn connected_collector_keeps_stall_limit_at_file_end() {
         let usual = Nanos::from_secs(3);
         let policy = BackpressurePolicy::default();
-        let wait_ns = |reach| policy.last_wait_ns(reach, usual);
+        let wait_ns = |reach| policy.wait_after_last_batch_ns(reach, usual);
         assert_eq!(wait_ns(OutputReachability::Connected), usual.as_u64());
         policy.enable_backpressure_for_files();
         assert_eq!(wait_ns(OutputReachability::Connected), CONNECTED_STALL_TIMEOUT.as_u64());

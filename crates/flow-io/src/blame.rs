@@ -61,9 +61,10 @@ impl GroupError {
             | Self::NoPeers(_)
             | Self::Family { .. }
             | Self::Key { .. }
-            | Self::KeyFile { source: SecretFileError::Exposed | SecretFileError::Foreign(_), .. } => {
-                Blame::Usage
-            }
+            | Self::KeyFile {
+                source: SecretFileError::NotRegular | SecretFileError::Exposed | SecretFileError::Foreign(_),
+                ..
+            } => Blame::Usage,
             Self::KeyFile { source: SecretFileError::Io(source), .. } => Blame::from_named_file(source),
             Self::Kernel(error) => error.blame(),
             Self::Thread(_) => Blame::World,

@@ -1,7 +1,8 @@
 //! Certificates of peers: rules for accepting them, and their names in messages.
 //!
-//! A peer is accepted if its certificate was issued by a trusted authority, as usual. Besides, the user may name the very certificate
-//! that the peer shows. `openssl req -x509` marks such a certificate as an authority, and a plain verifier refuses it for that reason.
+//! A peer is accepted if its certificate was issued by a trusted authority, as usual. The user may also trust the
+//! peer's own certificate. `openssl req -x509` marks such a certificate as an authority, and a plain verifier refuses
+//! it for that reason.
 //!
 //! Invariant: a refusal is kept with the name of the certificate until the caller takes it.
 
@@ -60,21 +61,22 @@ impl TrustedCertificates {
     }
 }
 
-/// Describes the objection, without the words that are the same for all.
+/// Describes why rustls refused a certificate, without the prefix that is the same for all its errors.
 fn describe_objection(objection: &Error) -> String {
     match objection {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => "its issuer is not trusted".to_owned(),
         Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string() == AUTHORITY_CERTIFICATE_OBJECTION =>
         {
-            "it is the certificate of an authority, and it is not itself trusted".to_owned()
+            "it is marked as the certificate of an authority, and it is not one of the trusted certificates"
+                .to_owned()
         }
         Error::InvalidCertificate(error) => error.to_string(),
         other => other.to_string(),
     }
 }
 
-/// Checks the name in a certificate that is trusted by itself.
+/// Checks that a certificate that the user has named is valid for this server name.
 fn verify_name(shown: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), Error> {
     rustls::client::verify_server_name(&ParsedCertificate::try_from(shown)?, name)
 }

@@ -102,7 +102,7 @@ impl CollectOptions {
     pub fn set_memory_bytes(&mut self, bytes: usize) {
         self.collector.memory = bytes / 2;
         self.groups = GroupOptions::within_memory(bytes / 4);
-        self.gather.flows = FlowGatherer::<ExporterIdentity>::flows_within(bytes / 4);
+        self.gather.flows = FlowGatherer::<ExporterIdentity>::max_flows_in_memory(bytes / 4);
     }
 }
 
@@ -117,7 +117,7 @@ struct CollectorState {
 }
 
 impl CollectorState {
-    fn is_over(&self) -> bool {
+    fn is_stopping(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 
@@ -184,7 +184,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
             relay_counters: vec![],
             relays: vec![],
         };
-        let opened = opening.open_all();
+        let opened = opening.open_inputs_and_relays();
         // The listeners have their own copies of the queues, and the relays end with the last of these.
         let CollectorOpening { bound, counters, threads, relay_counters, relays, .. } = opening;
         let decoder = MessageDecoder::new(options, outlet, grouped);
@@ -199,7 +199,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
             Err(error) => {
                 shared.over.store(true, Ordering::Release);
                 // The threads are joined before the error is reported: no part of a failed start continues.
-                return join_listener_threads(threads).and(Err(error));
+                return join_threads(threads, "a listener or file reader").and(Err(error));
             }
         };
         let reading = LedgerReader {
@@ -231,18 +231,19 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         let Self { shared, reading, intakes, relays, decoder, .. } = self;
         shared.over.store(true, Ordering::Release);
         // Listeners first: the decoding thread ends when the last of them has dropped its end of the queue.
-        let listened = join_listener_threads(intakes);
-        // The listeners held the last ends of the queues. A relay is joined even if a listener has panicked.
-        let relayed = join_listener_threads(relays);
+        let listened = join_threads(intakes, "a listener or file reader");
+        // The relays end now, because the listeners held the last senders of their queues. They are joined even if a
+        // listener has panicked.
+        let relayed = join_threads(relays, "a relay");
         let outlet = decoder.join().map_err(|_| Error::Panicked("the decoding thread"));
         listened.and(relayed).and(outlet).map(|outlet| (reading.read_ledger(), outlet))
     }
 }
 
-/// Waits for all threads, even if one has panicked.
-fn join_listener_threads(threads: Vec<JoinHandle<()>>) -> Result<(), Error> {
+/// Waits for all threads, even if one has panicked. `kind` names them in the error.
+fn join_threads(threads: Vec<JoinHandle<()>>, kind: &'static str) -> Result<(), Error> {
     let panicked = threads.into_iter().filter_map(|thread| thread.join().err()).count();
-    if panicked > 0 { Err(Error::Panicked("a listener")) } else { Ok(()) }
+    if panicked > 0 { Err(Error::Panicked(kind)) } else { Ok(()) }
 }
 
 impl LedgerReader {
@@ -290,7 +291,7 @@ struct CollectorOpening<'a> {
 }
 
 impl CollectorOpening<'_> {
-    fn open_all(&mut self) -> Result<(), Error> {
+    fn open_inputs_and_relays(&mut self) -> Result<(), Error> {
         for target in &self.options.relays {
             let relay = relay::start_relay(target, &self.options.listen)?;
             self.relay_queues.push(relay.queue);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum Error {
     /// A capture file cannot be read.
-    #[error("cannot read {}", path.display())]
+    #[error("cannot read the capture file {}", path.display())]
     File { path: PathBuf, source: io::Error },
     /// The file is not a capture file.
     #[error("{} is not a capture file: {damage}", path.display())]
@@ -24,12 +24,14 @@ pub enum Error {
     TooManyInputs { count: usize, most: usize },
     /// The kernel's interface index does not fit the 16 bits that records have.
     #[error(
-        "{name} has interface index {index}, and flow records have room for indexes up to 65535; interfaces that are \
-         created in a new network namespace get small ones"
+        "{name} has interface index {index}, and flow records have room only for indexes up to 65535; interfaces \
+         that are created in a new network namespace get small indexes"
     )]
     IndexTooLarge { name: String, index: u32 },
     /// The rings of XDP programs cannot be shared by several workers.
-    #[error("--source {way} has one worker per interface, not {workers}; use --source packet for more")]
+    #[error(
+        "--source {way} has one worker per interface, not {workers}; use --source packet for more workers"
+    )]
     OneWorker {
         way: &'static str,
         /// Number of workers that the user asked for.

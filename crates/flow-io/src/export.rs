@@ -10,7 +10,7 @@
 //! batches, and packetrig counts them with their packets. After that, the dispatcher waits for each target that still takes data. A target that
 //! is slow or gone costs its own backlog; the other targets lose nothing.
 //!
-//! One meter of a group may export for all: then a gate is before the backlogs (`gate`).
+//! If one meter of a group exports for all, an export gate stands before the backlogs (see `gate`).
 //!
 //! Invariant: offered = queue dropped + sent + refused + left to other meters + waiting, for each target, at
 //! any time; and each dropped or refused record has a cause.
@@ -37,7 +37,7 @@ pub use outbox::{
 pub use target::{ExportTarget, HostPort, TargetError};
 
 use crate::backpressure::{OutputProgress, OutputQueue};
-use crate::group::{GroupError, GroupMember, GroupRoleHandle, steady_ns};
+use crate::group::{GroupError, GroupMember, GroupRoleHandle, group_time_ns};
 use crate::output_report::OutputReport;
 use accounts::TargetAccounts;
 use backlog::TargetBacklog;
@@ -65,8 +65,8 @@ pub enum Error {
     Target { target: String, source: std::io::Error },
     /// The format's messages have no length field, so a byte stream of them cannot be split again.
     #[error(
-        "cannot export {format} to {target}: the messages of {format} have no length field; use udp://, \
-        or IPFIX"
+        "cannot export {format} to {target}: the messages of {format} have no length field; use a udp:// \
+        target, or IPFIX"
     )]
     NotFramed { format: &'static str, target: String },
     /// TLS without a certificate authority.
@@ -125,7 +125,7 @@ pub fn spawn_export(
         let backlog = TargetBacklog::new(batches, role_handle);
         // Only a stream has acknowledgements: a datagram or a file is done when the kernel has taken it.
         let written =
-            new_written_messages(options).filter(|_| matches!(transport, TargetTransport::Stream(_)));
+            written_messages_if_needed(options).filter(|_| matches!(transport, TargetTransport::Stream(_)));
         let out = EncoderOutput::new(transport, account, deadline, written);
         senders.push(TargetSender::new(encoder, out, backlog, ledger));
     }
@@ -151,23 +151,24 @@ pub fn spawn_export(
     Ok(ExportThread { accounts, threads, member })
 }
 
-/// Makes the store for written messages, which keeps them until they are acknowledged. Only meters with a history or a group have one:
-/// another meter may have to send the same.
-fn new_written_messages(options: &MeterExport) -> Option<WrittenMessages> {
+/// Makes the store that keeps written messages until they are acknowledged. Only meters with a history or a group have
+/// one, because they may have to send these messages again.
+fn written_messages_if_needed(options: &MeterExport) -> Option<WrittenMessages> {
     (options.has_history || options.group.is_some())
         .then(|| WrittenMessages::new(options.backlog_bytes, resend_time(options)))
 }
 
 /// Returns the age up to which records are sent again on a new connection.
 fn resend_time(options: &MeterExport) -> Nanos {
-    // Without a history in the records, no collector recognises records that come again. Only a stream shows that its collector was
-    // started again.
-    let has_streams = options.destinations.iter().any(|destination| destination.target.is_stream());
-    if options.has_history && has_streams { written::ACKNOWLEDGED_KEEP_TIME } else { Nanos::ZERO }
+    // Without a history in the records, no collector recognises records that come again. Only a connection shows that its collector
+    // was started again.
+    let mut targets = options.destinations.iter().map(|destination| &destination.target);
+    let has_connections = targets.any(|target| matches!(target, ExportTarget::Tcp(_) | ExportTarget::Tls(_)));
+    if options.has_history && has_connections { written::ACKNOWLEDGED_KEEP_TIME } else { Nanos::ZERO }
 }
 
 fn join_group(group: &GroupExport) -> Result<GroupMember, GroupError> {
-    GroupMember::join_group(group.member.clone(), MeterCoverage::seen_since(steady_ns()))
+    GroupMember::join_group(group.member.clone(), MeterCoverage::seen_since(group_time_ns()))
 }
 
 fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
@@ -211,7 +212,7 @@ impl ExportThread {
     }
 
     /// Returns a handle that reads the counts, independent of this owner of the threads.
-    pub fn watch_counts(&self) -> ExportWatch {
+    pub fn export_watch(&self) -> ExportWatch {
         ExportWatch(self.accounts.clone())
     }
 
@@ -221,7 +222,7 @@ impl ExportThread {
     }
 
     /// Waits until everything offered was sent or lost. It returns only after every [`WorkerOutbox`] and [`WorkerQueue`] was
-    /// dropped. `false`: a thread panicked.
+    /// dropped. The flag is `false` if a thread panicked.
     pub fn join_threads(self) -> (ExportCounts, bool) {
         // All threads are joined, also after a panic: no thread may outlive the report of its records.
         let panicked = self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();

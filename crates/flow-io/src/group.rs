@@ -32,7 +32,7 @@ pub use orders::{KeepalivedNotice, KeepalivedState};
 pub use report::{AdvertisementReport, GroupReport, PeerReport, SwitchReport};
 pub use role_handle::{GroupRoleHandle, GroupView};
 pub use status::{DroppedAdvertisements, GroupStatus, PeerStatus, RoleSwitch};
-pub use steady::{boottime_of_group_time, steady_ns};
+pub use steady::{boottime_of_group_time, group_time_ns};
 pub use wire::{ADVERTISEMENT_BYTES, AdvertisementCodec, DropReason};
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use packetrig_flow::parse::{FrameParser, LinkKind, ParseOptions, unified};
 use packetrig_flow::{IgnoredReason, PacketCounts, PacketInfo, flags};
 use packetrig_units::{clamp_to_u16, clamp_to_u32};
 
-/// Packets of a batch: enough to hide the latency of memory behind each other's work.
+/// Packets of a batch: enough that the work on some packets hides the memory latency of the others.
 pub const PACKETS_PER_BATCH: usize = 32;
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct PacketIntake {
 }
 
 impl PacketIntake {
-    /// An empty intake. `sampling`: one packet of the share in this many is metered; 0 and 1 mean all.
+    /// Creates an empty intake. One packet of the share in `sampling` is metered; 0 and 1 mean all.
     pub fn new(options: ParseOptions, sampling: u32, share: Option<FlowShareFilter>) -> Self {
         Self {
             parser: FrameParser::new(options),
@@ -61,7 +61,7 @@ impl PacketIntake {
         if self.share.is_some_and(|share| !share.selects_frame(bytes, link)) {
             return self.counts.count_ignored(IgnoredReason::Elsewhere);
         }
-        if !self.is_packet_chosen() {
+        if !self.sample_packet() {
             return;
         }
         let packet = &mut self.packets[self.filled];
@@ -96,7 +96,7 @@ impl PacketIntake {
         if self.share.is_some_and(|share| !share.selects_frame(bytes, LinkKind::Ethernet)) {
             return self.counts.count_ignored_packets(IgnoredReason::Elsewhere, count);
         }
-        let chosen = self.choose_segments(all);
+        let chosen = self.sample_segments(all);
         if chosen.count == 0 {
             return;
         }
@@ -133,7 +133,7 @@ impl PacketIntake {
 
     /// Takes a unified header, which an XDP program made in the driver. There must be room.
     #[inline]
-    pub fn add_header(&mut self, record: &[u8], full_len: usize, at_ns: u64, input: u16) {
+    pub fn add_unified_header(&mut self, record: &[u8], full_len: usize, at_ns: u64, input: u16) {
         self.count_received_bytes(full_len as u64);
         // The packet is written before it is known whether it counts; `filled` moves only if it does.
         let packet = &mut self.packets[self.filled];
@@ -145,7 +145,7 @@ impl PacketIntake {
         if self.share.is_some_and(|share| !share.selects_packet(packet)) {
             return self.counts.count_ignored(IgnoredReason::Elsewhere);
         }
-        self.filled += usize::from(self.is_packet_chosen());
+        self.filled += usize::from(self.sample_packet());
     }
 
     /// Counts packets that were not parsed, with the reason. They have no addresses, so they belong to the first share.
@@ -177,9 +177,9 @@ impl PacketIntake {
         self.counts.seen_bytes += bytes;
     }
 
-    /// Chooses some of the packets of a merged one: the same ones that [`Self::is_packet_chosen`] would choose
+    /// Chooses some of the packets of a merged one: the same ones that [`Self::sample_packet`] would choose
     /// one after the other.
-    fn choose_segments(&mut self, all: SelectedSegments) -> SelectedSegments {
+    fn sample_segments(&mut self, all: SelectedSegments) -> SelectedSegments {
         let (passed, count) = (u64::from(self.passed), u64::from(all.count));
         let sampling = u64::from(self.sampling);
         // The arithmetic gives the same result as counting one by one: sampling must not depend on merging.
@@ -191,7 +191,7 @@ impl PacketIntake {
     }
 
     #[inline]
-    fn is_packet_chosen(&mut self) -> bool {
+    fn sample_packet(&mut self) -> bool {
         if self.sampling == 1 {
             return true;
         }

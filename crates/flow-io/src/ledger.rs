@@ -160,7 +160,11 @@ impl MeterAccounts {
         }
     }
 
-    pub(crate) fn begin_metering(&self, worker_statuses: Vec<Arc<WorkerStatus>>, captured: PacketOrigin) {
+    pub(crate) fn set_workers_and_source(
+        &self,
+        worker_statuses: Vec<Arc<WorkerStatus>>,
+        captured: PacketOrigin,
+    ) {
         // The time is set again: allocating the tables has taken time in which no packet was metered.
         self.start_ns.store(clock::monotonic_ns(), Ordering::Release);
         *lock_ignoring_poison(&self.worker_statuses) = worker_statuses;
@@ -172,7 +176,7 @@ impl MeterAccounts {
         self.take_snapshot(false).ledger
     }
 
-    /// Reports all accounts as of now. `is_over`: all threads have ended, so the rules of the ledger are checked.
+    /// Reports all accounts as of now. If `is_over`, all threads have ended, and the rules of the ledger are checked.
     pub fn build_report(&self, is_over: bool) -> LedgerReport {
         let snapshot = self.take_snapshot(is_over);
         let arrival_remark = snapshot.arrival.and_then(|arrival| arrival.difference_remark(&snapshot));
@@ -242,7 +246,7 @@ impl MeterAccounts {
                 // Packets that a stopped worker left in its block were read, but never reached the meter.
                 let left: u64 = notes.iter().map(|notes| notes.left).sum();
                 let records = read.packets().saturating_sub(left);
-                ledger.capture.arrived = Some(records + ledger.packets.split_off());
+                ledger.capture.arrived = Some(records + ledger.packets.packets_gained_by_splitting());
                 None
             }
             PacketOrigin::Interfaces(interfaces) => {
@@ -252,11 +256,11 @@ impl MeterAccounts {
                 let totals = read?.into_iter().fold(InterfaceTotals::default(), InterfaceTotals::add_totals);
                 // The interface may be ahead of the ring now, so the two are compared only at the end.
                 if !is_over {
-                    arrival::estimate_arrivals(&mut ledger.capture, totals);
+                    arrival::set_estimated_arrivals(&mut ledger.capture, totals);
                     return None;
                 }
                 let sent_frames = notes.iter().map(|notes| notes.sent.frames).sum();
-                Some(arrival::compare_arrivals(ledger, sent_frames, totals))
+                Some(arrival::compare_and_set_arrivals(ledger, sent_frames, totals))
             }
         }
     }
@@ -335,11 +339,12 @@ fn check_count_rules(notes: &[WorkerCounts]) -> Vec<CountImbalance> {
     // `None` if one of the rings does not count its frames: then the rule cannot be checked.
     let rings: Option<u64> = notes.iter().map(|notes| notes.put_in).sum();
     // A merged frame is one in the ring, and several packets delivered.
-    let given: u64 = notes.iter().map(|notes| notes.delivered - notes.counts.split_off()).sum();
+    let given: u64 =
+        notes.iter().map(|notes| notes.delivered - notes.counts.packets_gained_by_splitting()).sum();
     let live: u64 = notes.iter().map(|notes| notes.counts.live).sum();
     let rules = [
-        ("rings put in = frames delivered", rings.unwrap_or(given), given),
-        ("live at the end = 0", live, 0),
+        ("frames put into the rings = frames delivered", rings.unwrap_or(given), given),
+        ("packets in live flows at the end = 0", live, 0),
     ];
     let broken = rules.into_iter().filter(|(_, left, right)| left != right);
     broken.map(|(rule, left, right)| CountImbalance { rule, left, right }).collect()
@@ -366,7 +371,7 @@ mod tests {
         let offered = OfferedCounts { offered: carried(10), lost: lost(LossCause::QueueFull, 2) };
         let status = Arc::<WorkerStatus>::default();
         status.publish(WorkerCounts { offered: vec![offered], ..WorkerCounts::default() });
-        accounts.begin_metering(vec![Arc::clone(&status)], PacketOrigin::Nothing);
+        accounts.set_workers_and_source(vec![Arc::clone(&status)], PacketOrigin::Nothing);
         let ledger = accounts.current_ledger();
         assert_eq!((ledger.export.offered, ledger.export.waiting), (carried(10), carried(3)));
         assert_eq!(ledger.capture.arrived, None);

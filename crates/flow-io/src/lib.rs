@@ -10,6 +10,7 @@
 //! offered is stored, or lost by a cause that the report names ([`ledger::OutputReport`]).
 #![forbid(unsafe_code)]
 
+pub mod anonymise;
 mod backpressure;
 mod batch;
 mod blame;

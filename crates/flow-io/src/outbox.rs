@@ -60,10 +60,11 @@ impl OutputQueues {
         }
     }
 
-    /// Marks the source as ended. Once the sources of all workers have ended, sending may wait for room.
-    pub(crate) fn end_input(&mut self) {
+    /// Marks the source as ended, and waits up to a second for the other sources. After that, sending
+    /// may wait for room.
+    pub(crate) fn end_source_and_wait(&mut self) {
         if let Some(source) = self.source.take() {
-            self.backpressure.unregister_source(source);
+            self.backpressure.unregister_source_and_enable_waiting(source);
         }
     }
 
@@ -101,12 +102,12 @@ impl OutputQueues {
     }
 
     /// Reports whether packets arrived at other meters of the group and not at this one since the last call.
-    pub(crate) fn was_blind(&mut self) -> bool {
-        self.records_out.as_mut().is_some_and(export::WorkerOutbox::was_blind)
+    pub(crate) fn take_blindness_flag(&mut self) -> bool {
+        self.records_out.as_mut().is_some_and(export::WorkerOutbox::take_blindness_flag)
     }
 
     /// Reports whether the export needs the flows in progress again, because this meter has taken over.
-    pub(crate) fn wants_open_flows(&mut self) -> bool {
+    pub(crate) fn take_open_flows_request(&mut self) -> bool {
         self.events_out.as_mut().is_some_and(export::WorkerOutbox::take_takeover_flag)
     }
 

@@ -78,8 +78,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "records: lost 1 records with 2 packets: its queue was full, it was too slow",
-                "records: lost 2 records with 4 packets: they were refused (no space)",
+                "records: lost 1 records with 2 packets: the output was too slow, and its queue was full",
+                "records: lost 2 records with 4 packets: the output refused them (no space)",
             ]
         );
     }

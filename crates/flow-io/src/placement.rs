@@ -8,14 +8,14 @@ use packetrig_sys::sched;
 use std::fs;
 use std::ops::RangeInclusive;
 
-/// Chooses a processor for each worker, interface by interface; `None`: any.
+/// Chooses a processor for each worker, interface by interface; `None` means that the worker may run on any.
 pub(crate) fn assign_processors(locations: &[PortLocation], of_each: usize) -> Vec<Option<usize>> {
     let near: Vec<Vec<usize>> = locations.iter().map(|at| near_processors(at).unwrap_or_default()).collect();
     assign_nearest_processors(&sched::allowed_cpus().unwrap_or_default(), &near, of_each)
 }
 
 /// Pins the calling thread to its processor, if it has one, and asks for precedence there.
-pub(crate) fn pin_current_thread(processor: Option<usize>) {
+pub(crate) fn pin_current_thread_if_assigned(processor: Option<usize>) {
     if let Some(processor) = processor {
         // Both calls only improve the speed. Without the rights for them, the worker runs correctly on any processor.
         drop(sched::pin_thread(processor));

@@ -36,7 +36,7 @@ impl ReorderBuffer {
         packets: &[PacketInfo],
         mut out: impl FnMut(&[PacketInfo], u64),
     ) {
-        if !self.is_holding && is_steady(self.released_ns, packets) {
+        if !self.is_holding && has_steady_times(self.released_ns, packets) {
             self.emit_batches(packets, &mut out);
             return;
         }
@@ -67,7 +67,7 @@ impl ReorderBuffer {
         let mut held = std::mem::take(&mut self.held);
         // The older half is given out. The newer half stays, to be sorted with later packets. If all packets
         // came in order, sorting ends.
-        self.is_holding = !is_steady(self.released_ns, &held);
+        self.is_holding = !has_steady_times(self.released_ns, &held);
         let released = if self.is_holding { held.len() - MIN_REORDER_PACKETS } else { held.len() };
         // The sort is stable: packets of the same time keep the order of the file.
         if !held.is_sorted_by_key(|packet| packet.at_ns) {
@@ -89,7 +89,7 @@ impl ReorderBuffer {
 }
 
 /// Reports whether packets are in order, starting at a time, and none is far ahead of the one before it.
-fn is_steady(after_ns: Option<u64>, packets: &[PacketInfo]) -> bool {
+fn has_steady_times(after_ns: Option<u64>, packets: &[PacketInfo]) -> bool {
     let Some(first) = packets.first() else { return true };
     let mut before_ns = after_ns.unwrap_or(first.at_ns);
     packets.iter().all(|packet| {

@@ -1,6 +1,6 @@
 //! Sends stored records as IPFIX messages, at the pace that the caller gives them.
 //!
-//! In contrast to a meter's export, it may wait: a connection that accepts data slowly slows the sender down.
+//! In contrast to a meter's export, this sender may wait: a connection that accepts data slowly slows the sender down.
 //! Over UDP, datagrams that the kernel refuses are lost and counted.
 //!
 //! Invariant: each record is in a message that was sent or refused once [`RecordSender::finish_sending`] has returned.
@@ -37,7 +37,7 @@ pub struct RecordSender {
 pub enum ResendError {
     #[error("cannot send to {target}")]
     Target { target: String, source: io::Error },
-    #[error("cannot send stored records to {0}: use udp://HOST:PORT, tcp://HOST:PORT or file:PATH")]
+    #[error("cannot send stored records to {0} over TLS; use udp://HOST:PORT, tcp://HOST:PORT or file:PATH")]
     Tls(String),
 }
 
@@ -59,7 +59,7 @@ struct MessageOutlet {
 }
 
 impl RecordSender {
-    /// Opens the target. `biflow`: both directions in one record.
+    /// Opens the target. With `biflow`, both directions are in one record.
     pub fn open_target(target: &ExportTarget, domain: u32, biflow: bool) -> Result<Self, ResendError> {
         let opened = match target {
             ExportTarget::Udp(place) => open_socket(place).map(MessageTarget::Datagrams),
@@ -92,7 +92,7 @@ impl RecordSender {
         Ok(Self { exporter: MessageExporter::new(options), outlet })
     }
 
-    /// Adds a record, and sends the message that is full. `now_ns` since 1970.
+    /// Adds a record, and sends the message if it is full. `now_ns` is in nanoseconds since 1970.
     pub fn send_record(&mut self, record: &FlowRecord, now_ns: u64) -> io::Result<()> {
         self.exporter.add_record(record, now_ns, &mut self.outlet);
         self.outlet.take_failure()

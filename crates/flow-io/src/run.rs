@@ -74,7 +74,7 @@ impl RunningMeter {
         // the last senders.
         let channels = accounts.take_channels();
         if matches!(&options.input, MeterInput::Files(files) if files.pace.is_none()) {
-            // Files wait for slow outputs. Recorded at a pace they are like live traffic, which does not.
+            // Files can wait for slow outputs. A replay at the recorded times cannot, like live traffic.
             channels.backpressure.enable_backpressure_for_files();
         }
         let processors = choose_processors(&options.input)?;
@@ -97,7 +97,7 @@ impl RunningMeter {
         let StartingWorkers { statuses, workers, source_inlets } = starting;
         match opened {
             Ok(OpenedSources { sources, reader, captured }) => {
-                accounts.begin_metering(statuses.clone(), captured);
+                accounts.set_workers_and_source(statuses.clone(), captured);
                 for (inlet, source) in source_inlets.into_iter().zip(sources) {
                     // Fails only if the worker has ended already; then `join_workers` returns its error.
                     drop(inlet.send(source));
@@ -114,7 +114,7 @@ impl RunningMeter {
 
     /// Reports whether all workers have ended, or one has failed. In the second case the caller has to
     /// stop the remaining workers.
-    pub fn is_over(&self) -> bool {
+    pub fn has_ended_or_failed(&self) -> bool {
         let has_failed = self.worker_statuses.iter().any(|status| status.has_failed());
         has_failed || self.has_ended()
     }
@@ -133,7 +133,8 @@ impl RunningMeter {
         &self.worker_statuses
     }
 
-    /// Waits for all workers and returns the first error. Workers end by themselves, or have [to be stopped](Self::is_over).
+    /// Waits for all workers and returns the first error. Workers end by themselves, or
+    /// have [to be stopped](Self::has_ended_or_failed).
     pub fn join_workers(self) -> Result<(), Error> {
         let mut ended = Ok(());
         for worker in self.workers {
@@ -145,7 +146,7 @@ impl RunningMeter {
             ended = ended.and(result);
         }
         if let Some(reader) = self.reader {
-            let read = reader.join().map_err(|_| Error::Panicked("the reader"));
+            let read = reader.join().map_err(|_| Error::Panicked("the thread that reads files"));
             ended = ended.and(read);
         }
         ended
@@ -176,7 +177,7 @@ impl StartingWorkers {
         let of_each = count / interface_count(&options.input).max(1);
         for (number, processor) in processors.into_iter().enumerate() {
             let lane = clamp_to_u16(number / of_each.max(1));
-            // The lane is the interface: the same link has the same number at all meters of a group.
+            // The lane is the number of the interface: the same link has the same number at all meters of a group.
             let group = options.table.group.map(|mark| RecordOriginMark { lane, ..mark });
             let status = Arc::new(WorkerStatus::new(options.has_top));
             let (source_inlet, source) = bounded(1);
@@ -218,7 +219,7 @@ impl WorkerStart {
         let Self { processor, parse, share, table, outbox, status, ready, source } = self;
         // The guard is held to the end of this function, so that it notices a panic in any line below.
         let _alarm = status.guard_against_panic();
-        placement::pin_current_thread(processor);
+        placement::pin_current_thread_if_assigned(processor);
         let intake = PacketIntake::new(parse, table.sampling, share);
         // The memory is allocated on this thread, after it was pinned: the kernel takes memory from the node
         // of the processor that first touches it.
@@ -229,7 +230,7 @@ impl WorkerStart {
         }
         drop(ready);
         let Ok(source) = source.recv() else { return Ok(()) };
-        let reorder = source.may_be_held().then(ReorderBuffer::new);
+        let reorder = source.can_hold_back_packets().then(ReorderBuffer::new);
         MeterWorker {
             source,
             intake,
@@ -304,7 +305,7 @@ fn open_interfaces(
         })?);
         // The interface counts independently. Reading it before and after the ring opens bounds the packets
         // that came in between.
-        interface.lock().unwrap_or_else(PoisonError::into_inner).count_opened_interface()?;
+        interface.lock().unwrap_or_else(PoisonError::into_inner).read_counters_after_opening()?;
     }
     Ok(OpenedSources {
         sources: sources.into_iter().map(|source| Box::new(source) as Box<dyn PacketSource>).collect(),

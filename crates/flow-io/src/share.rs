@@ -31,16 +31,16 @@ impl FlowShareFilter {
     }
 
     pub(crate) fn selects_frame(self, frame: &[u8], link: LinkKind) -> bool {
-        self.selects_number(spread::number_of_frame(frame, link).unwrap_or(0))
+        self.selects_hash(spread::hash_frame_addresses(frame, link).unwrap_or(0))
     }
 
     /// Does the same as [`Self::selects_frame`] for a packet that was parsed in the driver,
     /// which does not look into tunnels.
     pub(crate) fn selects_packet(self, packet: &PacketInfo) -> bool {
-        self.selects_number(spread::number_of_addresses(packet.source, packet.destination))
+        self.selects_hash(spread::hash_addresses(packet.source, packet.destination))
     }
 
-    fn selects_number(self, number: u64) -> bool {
+    fn selects_hash(self, number: u64) -> bool {
         // Workers are chosen by the upper bits of the same number (`spread::worker_index_of_frame`). Without
         // another mix, all packets of a share would belong to the same worker.
         let mixed = number.rotate_left(32).wrapping_mul(0xd6e8_feb8_6659_fd93);

@@ -32,11 +32,11 @@ use crate::intake::PacketIntake;
 /// Result of asking a source for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeOutcome {
-    /// It gave packets and may have more.
+    /// The source gave packets and may have more.
     Some,
-    /// It has no packets now.
+    /// The source has no packets now.
     Nothing,
-    /// It will never have packets again.
+    /// The source will never have packets again.
     Ended,
 }
 
@@ -53,24 +53,25 @@ pub trait PacketSource: Send {
     /// Gives waiting packets to `intake`, at most as many as it has room for. Does not wait.
     fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error>;
 
-    /// Returns the time up to which all packets were given, in nanoseconds since 1970. `is_idle`: no packets are waiting.
+    /// Returns the time up to which all packets were given, in nanoseconds since 1970. `is_idle` is true if
+    /// no packets are waiting.
     fn delivered_until_ns(&mut self, is_idle: bool) -> u64;
 
-    /// Reports whether its packets may be out of order, and may be held back to be sorted.
-    fn may_be_held(&self) -> bool {
+    /// Reports whether the packets may be out of order, and may be held back to be sorted.
+    fn can_hold_back_packets(&self) -> bool {
         false
     }
 
     /// Waits until packets may have arrived, but at most this long.
     fn wait_for_packets(&mut self, within_ns: u64) -> Result<(), Error>;
 
-    /// Frames that its ring has dropped so far.
+    /// Returns the number of frames that the ring has dropped so far.
     fn ring_dropped(&mut self) -> Result<u64, Error>;
 
     /// Stops receiving. Packets that have arrived can still be taken.
     fn stop_receiving(&mut self) -> Result<(), Error>;
 
-    /// Number of frames that it has given.
+    /// Returns the number of frames that the source has given.
     fn delivered_frames(&self) -> u64;
 
     /// Counts of the given frames that this machine sent.
@@ -78,12 +79,13 @@ pub trait PacketSource: Send {
         SentCounts::default()
     }
 
-    /// Number of packets that it did not give because it was stopped.
+    /// Returns the number of packets that the source did not give because it was stopped.
     fn skipped_packets(&self) -> u64 {
         0
     }
 
-    /// Frames that the kernel put into its ring, read after the end; `None` if that is not counted.
+    /// Returns the number of frames that the kernel put into the ring, read after the end; `None` if
+    /// that is not counted.
     fn frames_put_into_ring(&mut self) -> Result<Option<u64>, Error> {
         Ok(None)
     }

@@ -13,7 +13,7 @@
 
 use crate::Error;
 use crate::export::WorkerProgress;
-use crate::group::steady_ns;
+use crate::group::group_time_ns;
 use crate::intake::PacketIntake;
 use crate::memory::MeterMemory;
 use crate::outbox::{OfferedCounts, OutputQueues};
@@ -67,7 +67,7 @@ pub struct WorkerStatus {
 }
 
 impl WorkerStatus {
-    /// `has_board`: the worker notes the largest flows.
+    /// With `has_board`, the worker records the largest flows.
     pub(crate) fn new(has_board: bool) -> Self {
         Self { board: has_board.then(TopBoard::default), ..Self::default() }
     }
@@ -130,10 +130,10 @@ impl MeterWorker {
     /// Works until the source ends.
     pub(crate) fn run_until_ended(mut self) -> Result<(), Error> {
         let worked = self.meter_until_ended();
-        // The failure is published before `end_input`, which waits for the other workers: the caller stops them
-        // when it sees the failure.
+        // The failure is published before `end_source_and_wait`, which waits for the other workers: the caller stops
+        // them when it sees the failure.
         self.status.has_failed.store(worked.is_err(), Ordering::Release);
-        self.outbox.end_input();
+        self.outbox.end_source_and_wait();
         self.meter_held_packets();
         // The flows are finished after an error, too, because metered packets must be reported.
         self.table.finish_flows(&mut self.outbox);
@@ -188,7 +188,7 @@ impl MeterWorker {
             self.reorder.as_ref().map_or(Some(given_ns), |reorder| reorder.complete_until_ns(given_ns));
         let most = if has_ended { usize::MAX } else { MAX_TIMED_OUT_FLOWS_PER_VISIT };
         let Some(now_ns) = now_ns else { return true };
-        let is_done = self.table.advance_up_to(now_ns, most, &mut self.outbox);
+        let is_done = self.table.advance_with_limit(now_ns, most, &mut self.outbox);
         // If some flows are left, flows that were due earlier may be among them.
         if is_done {
             self.settled_ns = now_ns;
@@ -198,12 +198,12 @@ impl MeterWorker {
 
     /// Reports some of the continuing flows to the export, after a takeover; `true` if none are left.
     fn report_next_open_flows(&mut self) -> bool {
-        if self.outbox.wants_open_flows() {
+        if self.outbox.take_open_flows_request() {
             self.tell_from = Some(0);
         }
         let Some(from) = self.tell_from else { return true };
         self.tell_from = self.table.report_open_flows(from, REPORTED_SLOTS_PER_VISIT, &mut self.outbox);
-        // All flows are reported: the export must not wait for the next note to send the last ones.
+        // All flows are reported: the export must not wait for the next publication to send the last ones.
         if self.tell_from.is_none() {
             self.outbox.flush_batches();
         }
@@ -246,17 +246,18 @@ impl MeterWorker {
         }
         self.outbox.flush_batches();
         let ring_dropped = self.publish_counts(None);
-        // The delay of the source counts, not its time: packets have times of a clock that may be set. If it is set back while
-        // packets wait, this is too late by the time that they wait, which is far less than a standby keeps.
+        // The progress is computed from the delay of the source, because the clock of packet times may be set. If that
+        // clock is set back while packets wait, the result is too late by their waiting time, which is far less than
+        // the time for which a standby keeps batches.
         let behind_ns = clock::wall_clock_ns().saturating_sub(self.settled_ns);
-        let settled_ns = steady_ns().saturating_sub(behind_ns);
-        if self.outbox.was_blind() {
+        let settled_ns = group_time_ns().saturating_sub(behind_ns);
+        if self.outbox.take_blindness_flag() {
             self.table.mark_packet_loss();
         }
         let progress = WorkerProgress {
             settled_ns,
             packets: self.delivered_packets(),
-            read_ns: steady_ns(),
+            read_ns: group_time_ns(),
             ring_dropped,
             strange_flows: self.table.strange_flows(),
         };
@@ -266,7 +267,7 @@ impl MeterWorker {
 
     /// Number of packets on the wire that the source gave.
     fn delivered_packets(&self) -> u64 {
-        self.source.delivered_frames() + self.intake.counts().split_off()
+        self.source.delivered_frames() + self.intake.counts().packets_gained_by_splitting()
     }
 
     /// Publishes the counters; returns how many packets the ring has dropped.

@@ -1,6 +1,6 @@
 //! The values of a column in some rows of a file.
 //!
-//! A null value counts as zero: the empty word, `false`, or address zero.
+//! A null is read as the zero value of its kind: 0, `false`, an empty word or an address of zeros.
 //!
 //! Invariant: the number of values equals the number of requested rows.
 
@@ -66,10 +66,10 @@ impl ColumnCells {
     }
 }
 
-/// Reason why a column of a file cannot be read as this kind; `None` if it can.
+/// Reason why a column of a file cannot be read as values of this kind; `None` if it can.
 pub(super) fn find_kind_mismatch(column: &ColumnDescriptor, kind: ElementKind) -> Option<&'static str> {
     if column.max_rep_level() > 0 {
-        return Some("is repeated");
+        return Some("is a repeated column");
     }
     // Files of other programs may store addresses as plain byte arrays; byte arrays that are marked as text
     // are not addresses.
@@ -86,7 +86,7 @@ pub(super) fn find_kind_mismatch(column: &ColumnDescriptor, kind: ElementKind) -
     };
     match column.logical_type_ref() {
         Some(LogicalType::Timestamp(time)) if time.unit != TimeUnit::NANOS => Some("is not in nanoseconds"),
-        _ => (!fits).then_some("is of another kind"),
+        _ => (!fits).then_some("has values of another kind than in packetrig's files"),
     }
 }
 
@@ -95,12 +95,12 @@ pub(super) enum CellReader {
     Addresses(PagedColumn<[u8; 16]>),
     Macs(PagedColumn<[u8; 6]>),
     Words(PagedColumn<Box<str>>),
-    /// Numbers, and encodings of bytes that are seldom used.
+    /// Numbers, flags, and byte columns with rare encodings. The reader of the `parquet` library reads them.
     Library(Box<ColumnReader>, ElementKind),
 }
 
 impl CellReader {
-    /// Opens a column, which is of this kind.
+    /// Opens a column. `kind` is the kind of its values.
     pub(super) fn open_column(
         group: &dyn RowGroupReader,
         index: usize,
@@ -150,7 +150,7 @@ fn skip_values(reader: &mut ColumnReader, rows: usize) -> ParquetResult<()> {
         ColumnReader::ByteArrayColumnReader(reader) => reader.skip_records(rows),
         ColumnReader::FixedLenByteArrayColumnReader(reader) => reader.skip_records(rows),
     };
-    // The columns would come out of step, and rows would mix values of different records.
+    // Without this check the columns would get out of step, and a row would mix values of different records.
     if passed? < rows {
         return Err(ParquetError::General("a column is shorter than the other columns".into()));
     }
@@ -174,9 +174,9 @@ fn read_cells(reader: &mut ColumnReader, kind: ElementKind, rows: usize) -> Parq
             read_bytes(reader, kind, rows, |value: &FixedLenByteArray| value.data())?
         }
         // `find_kind_mismatch` has refused these types when the file was opened.
-        ColumnReader::Int96ColumnReader(_) => return Err(unknown_type(Physical::INT96)),
-        ColumnReader::FloatColumnReader(_) => return Err(unknown_type(Physical::FLOAT)),
-        ColumnReader::DoubleColumnReader(_) => return Err(unknown_type(Physical::DOUBLE)),
+        ColumnReader::Int96ColumnReader(_) => return Err(unsupported_type_error(Physical::INT96)),
+        ColumnReader::FloatColumnReader(_) => return Err(unsupported_type_error(Physical::FLOAT)),
+        ColumnReader::DoubleColumnReader(_) => return Err(unsupported_type_error(Physical::DOUBLE)),
     })
 }
 
@@ -189,18 +189,18 @@ fn read_bytes<T: DataType>(
 ) -> ParquetResult<ColumnCells> {
     Ok(match kind {
         ElementKind::Address => ColumnCells::Addresses(
-            read_values(reader, rows, |value| ByteValue::from_value(bytes(&value)))?.into(),
+            read_values(reader, rows, |value| ByteValue::from_bytes(bytes(&value)))?.into(),
         ),
         ElementKind::Mac => {
-            ColumnCells::Macs(read_values(reader, rows, |value| ByteValue::from_value(bytes(&value)))?.into())
+            ColumnCells::Macs(read_values(reader, rows, |value| ByteValue::from_bytes(bytes(&value)))?.into())
         }
         _ => ColumnCells::Words(
-            read_values(reader, rows, |value| ByteValue::from_value(bytes(&value)))?.into(),
+            read_values(reader, rows, |value| ByteValue::from_bytes(bytes(&value)))?.into(),
         ),
     })
 }
 
-/// Reads the next numbers; zero for each that is null.
+/// Reads the next numbers. A null is read as zero.
 fn read_numbers<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
@@ -211,10 +211,10 @@ fn read_numbers<T: DataType>(
     if levels.is_empty() {
         return Ok(given.into_iter().map(convert).collect());
     }
-    with_nulls(given.into_iter().map(|value| Ok(convert(value))), &levels)
+    insert_defaults_for_nulls(given.into_iter().map(|value| Ok(convert(value))), &levels)
 }
 
-/// Reads the next values; the default for each that is null.
+/// Reads the next values. A null is read as the default value.
 fn read_values<T: DataType, V: Default>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
@@ -223,7 +223,7 @@ fn read_values<T: DataType, V: Default>(
     let NonNullValues { given, levels } = read_column_values(reader, rows)?;
     let given = given.into_iter().map(convert);
     // A column that cannot be null has no levels.
-    if levels.is_empty() { given.collect() } else { with_nulls(given, &levels) }
+    if levels.is_empty() { given.collect() } else { insert_defaults_for_nulls(given, &levels) }
 }
 
 /// The values of a column that are not null. `levels` has 1 for each row with a value and 0 for each null; it is empty if
@@ -244,7 +244,7 @@ fn read_column_values<T: DataType>(
     // One call reads at most to the end of a page.
     while found < rows {
         let read = reader.read_records(rows - found, Some(&mut levels), None, &mut given)?.0;
-        // The column has ended before its rows: without this check the loop would not end.
+        // The column has fewer values than rows. Without this check the loop would not end.
         if read == 0 {
             return Err(ParquetError::General("a column is shorter than the other columns".into()));
         }
@@ -253,20 +253,25 @@ fn read_column_values<T: DataType>(
     Ok(NonNullValues { given, levels })
 }
 
-fn with_nulls<V: Default>(
+/// Inserts the default value for each null. `given` has the values that are not null.
+fn insert_defaults_for_nulls<V: Default>(
     mut given: impl Iterator<Item = ParquetResult<V>>,
     levels: &[i16],
 ) -> ParquetResult<Vec<V>> {
     levels
         .iter()
-        .map(|&level| if level == 0 { Ok(V::default()) } else { given.next().unwrap_or_else(missing_value) })
+        .map(
+            |&level| {
+                if level == 0 { Ok(V::default()) } else { given.next().unwrap_or_else(missing_value_error) }
+            },
+        )
         .collect()
 }
 
-fn missing_value<V>() -> ParquetResult<V> {
+fn missing_value_error<V>() -> ParquetResult<V> {
     Err(ParquetError::General("a column has fewer values than its levels state".into()))
 }
 
-fn unknown_type(physical: Physical) -> ParquetError {
+fn unsupported_type_error(physical: Physical) -> ParquetError {
     ParquetError::General(format!("a column has type {physical}, which no column of flow records has"))
 }

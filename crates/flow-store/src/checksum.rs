@@ -1,4 +1,4 @@
-//! CRC-32C (Castagnoli): the checksum of Kafka's record batches, and of row groups on the disk.
+//! CRC-32C (Castagnoli): the checksum of Kafka's record batches, and of row groups in files.
 
 // Castagnoli's polynomial 0x1edc6f41 with its bits reversed: bytes are processed lowest bit first.
 const CRC32C_POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -25,7 +25,7 @@ pub(super) fn crc32c(bytes: &[u8]) -> u32 {
     continue_crc32c(0, bytes)
 }
 
-/// The checksum of bytes that are followed by `bytes`, from the checksum of the first.
+/// The checksum of earlier bytes followed by `bytes`. `before` is the checksum of the earlier bytes alone.
 pub(super) fn continue_crc32c(before: u32, bytes: &[u8]) -> u32 {
     // The register begins inverted and is inverted at the end, so inverting `before` gives the register back.
     !bytes.iter().fold(!before, |crc, byte| {

@@ -1,9 +1,9 @@
 //! The sink for a ClickHouse table, over the HTTP interface: creates the table if there is none, and inserts rows in batches.
 //!
-//! It uses plain HTTP, so name and password are readable on the network. Each batch has a token. If a lost
+//! It uses plain HTTP, so the user's name and password are readable on the network. Each batch has a token. If a lost
 //! answer causes a second insertion, the table recognises the batch by its token.
 //!
-//! Invariant: a batch is stored, or it is lost and counted after the last attempt.
+//! Invariant: every batch is stored, or is counted as lost after the last attempt.
 
 mod http;
 mod rows;
@@ -27,7 +27,7 @@ pub struct ClickHouseOptions {
     /// The server's user; its default user if empty.
     pub user: String,
     pub password: String,
-    /// Rows of an insertion. ClickHouse is fastest with few and large insertions.
+    /// Number of rows per insertion. ClickHouse is fastest with few and large insertions.
     pub batch_rows: usize,
     /// Age at which waiting rows are inserted, even if they are few.
     pub batch_age: Nanos,
@@ -40,7 +40,8 @@ pub struct ClickHouseOptions {
 }
 
 impl ClickHouseOptions {
-    /// Batches of 50,000 rows or one second; five attempts of 30 seconds each, with pauses from 200 ms.
+    /// The defaults: batches of 50,000 rows or one second; five attempts of 30 seconds each; a pause of 200 ms after
+    /// the first attempt, twice as long after each further one.
     pub fn new(address: String, database: String, table: String) -> Self {
         Self {
             address,
@@ -83,11 +84,12 @@ pub struct ClickHouseSink {
 }
 
 impl ClickHouseSink {
-    /// A sink that connects when it has something to send. Names of database and table may have letters, digits and `_`.
+    /// A sink that connects when it has something to send. The names of database and table may contain only ASCII
+    /// letters, digits and `_`.
     pub fn new(options: ClickHouseOptions) -> Result<Self, Error> {
         for name in [&options.database, &options.table] {
             if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-                let why = "names of database and table may have letters, digits and `_` only";
+                let why = "the name of a database or table may contain only letters, digits and `_`";
                 return Err(Error::Target { text: name.clone(), why });
             }
         }
@@ -174,7 +176,8 @@ impl ClickHouseSink {
         let add = rows::alter_table_statement(database, table);
         match http::post_body(&self.options, &[("wait_end_of_query", "1")], add.as_bytes()) {
             Ok(()) => Ok(TableState::Whole),
-            // The user may not change tables. The table may have all columns nevertheless: the insertion fails if it has not.
+            // The user may not change tables. The table may have all columns nevertheless; if it does not, the
+            // insertion fails.
             Err(Error::Refused { .. }) => Ok(TableState::Unchanged),
             Err(error) => Err(error),
         }

@@ -27,9 +27,9 @@ pub struct FlowColumn {
     pub name: &'static str,
     /// Short name for the command line.
     pub short: &'static str,
-    /// Number of the element at IANA, 0 if it has none.
+    /// IANA number of the element; 0 if it has none.
     pub id: u16,
-    /// The column has the reverse element (RFC 5103).
+    /// The column has the reverse element of `id` (RFC 5103).
     pub reverse: bool,
     pub kind: ElementKind,
     /// Unit of the values, if they count something.
@@ -63,7 +63,7 @@ pub(crate) fn without_dashes(text: &str) -> String {
     text.replace('-', "").to_ascii_lowercase()
 }
 
-/// The column that a user names by this word.
+/// Finds the column that a user means by this word.
 pub fn find_column(word: &str) -> Option<&'static FlowColumn> {
     flow_columns().iter().find(|column| column.has_column_name(word))
 }
@@ -97,7 +97,7 @@ const OF_SOURCE: [FlowColumn; 2] = [
         reverse: false,
         kind: ElementKind::Address,
         unit: "",
-        meaning: "address of the exporter; zero: the meter of this machine",
+        meaning: "address of the exporter; zero for the meter of this machine",
         accessor: ColumnAccessor::Source(|source| ElementValue::Address(source.exporter)),
     },
     FlowColumn {
@@ -107,12 +107,12 @@ const OF_SOURCE: [FlowColumn; 2] = [
         reverse: false,
         kind: ElementKind::Unsigned(32),
         unit: "",
-        meaning: "of the exporter",
+        meaning: "observation domain of the exporter",
         accessor: ColumnAccessor::Source(|source| ElementValue::Number(u64::from(source.domain))),
     },
 ];
 
-/// Columns that are exchanged when a record is seen from its other end.
+/// Pairs of columns that change places when a record is seen in the reverse direction.
 const REVERSE_COLUMNS: [(&str, &str); 11] = [
     ("sourceIPv6Address", "destinationIPv6Address"),
     ("sourceTransportPort", "destinationTransportPort"),

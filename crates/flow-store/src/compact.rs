@@ -4,7 +4,8 @@
 //! their start within each row group. The new file takes the place of the old ones at once (`super::replacement`), so queries and writers may
 //! use the directory meanwhile.
 //!
-//! Invariant: every row of the joined files is in the new one, and the old ones are removed only after that is on the disk.
+//! Invariant: every row of the joined files is in the new file, and the old files are removed only after the new one
+//! is on the disk.
 
 mod rows;
 #[cfg(test)]
@@ -19,7 +20,7 @@ use super::progress::oldest_note_ns;
 use super::replacement::{self, ReplacementNote};
 use super::row_group::EncodedGroup;
 use super::scan::open_parquet;
-use super::table_lock::lock_table_alone;
+use super::table_lock::lock_table_exclusively;
 use super::walk::files_below;
 use packetrig_sys::private_files;
 use parquet::file::reader::FileReader as _;
@@ -44,9 +45,10 @@ pub struct CompactedFiles {
     pub new_bytes: u64,
     /// Flow records in these files; ledgers are not counted.
     pub records: u64,
-    /// Small files that were written so recently that a collector which is killed now would need them as they are.
+    /// Small files that are left alone because they are too new: if a collector is killed, the next one counts the
+    /// rows of such files.
     pub recent_files: u64,
-    /// Small files of other versions, with other columns.
+    /// Small files that have other columns because another version of packetrig wrote them.
     pub other_files: u64,
     /// Sets of files that changed or disappeared while they were joined; they stay as they are.
     pub abandoned: u64,
@@ -54,7 +56,8 @@ pub struct CompactedFiles {
     pub failures: Vec<String>,
 }
 
-/// Joins the small files of a directory of records into files of about `file_bytes`. Stops early if `is_given_up`.
+/// Joins the small files of a directory of records into files of about `file_bytes`. Stops before the next set of files
+/// when `is_given_up` returns true.
 pub fn compact_files(
     directory: &Path,
     file_bytes: u64,
@@ -72,7 +75,8 @@ pub fn compact_files(
         // below leaves the hours of that compaction alone.
         replacement::finish_replacements(place)?;
     }
-    // Collectors that are started again count the rows of files that are newer than this: such files must stay as they are.
+    // A collector that replaces a killed one counts the rows of files that are newer than this. Such files must stay as
+    // they are.
     let settled_ns = oldest_note_ns(directory)?.unwrap_or(u64::MAX);
     let mut found = FinishedFiles::default();
     found.rescan(directory)?;
@@ -132,7 +136,8 @@ fn files_with_same_columns(
     same
 }
 
-/// Sets of at least two files, each of about `file_bytes`. Files with neighbouring times come together.
+/// Makes sets of at least two files, each set of at most `file_bytes`. Files whose times are close go
+/// into the same set.
 fn batch_files(files: Vec<FinishedFacts>, file_bytes: u64) -> Vec<Vec<FinishedFacts>> {
     let mut all = Vec::new();
     let mut batch: Vec<FinishedFacts> = Vec::new();
@@ -148,7 +153,7 @@ fn batch_files(files: Vec<FinishedFacts>, file_bytes: u64) -> Vec<Vec<FinishedFa
         batch.push(file);
     }
     all.push(batch);
-    // A file alone would only be copied.
+    // A set of one file would only be copied.
     all.retain(|batch| batch.len() > 1);
     all
 }
@@ -196,9 +201,9 @@ impl PartitionFileSet<'_> {
         done.map(drop)
     }
 
-    /// `None` if a file is gone.
+    /// Writes the joined file. Returns `None` if one of the old files has changed or is gone.
     fn write_new_file(&self, reserved: &ClaimedFile, hidden: &Path) -> Result<Option<PartialFile>, Error> {
-        let file = private_files::create_private_file(hidden).map_err(Error::file("create", hidden))?;
+        let file = private_files::create_new_private_file(hidden).map_err(Error::file("create", hidden))?;
         file.lock().map_err(Error::file("lock", hidden))?;
         let claimed = ClaimedFile { file, hidden: hidden.to_owned(), path: reserved.path.clone() };
         let mut new = PartialFile::begin_empty_file(self.table, claimed)?;
@@ -226,7 +231,7 @@ impl PartitionFileSet<'_> {
     ) -> Result<bool, Error> {
         let rows: u64 = self.files.iter().map(|file| file.rows).sum();
         if new.row_count() != rows {
-            let why = format!("the joined file has {} rows, its parts have {rows}", new.row_count());
+            let why = format!("the joined file has {} rows, but the old files have {rows}", new.row_count());
             return Err(Error::Damaged { path: path.to_owned(), why });
         }
         let names = self.files.iter().filter_map(|file| file.path.file_name()?.to_str().map(str::to_owned));
@@ -235,9 +240,10 @@ impl PartitionFileSet<'_> {
             modified_ns: self.files.iter().map(FinishedFacts::modified_ns).max().unwrap_or(0),
         };
         // From here on no reader is active, and none can start: a later reader reads exactly the files that it lists.
-        let _alone = lock_table_alone(&self.place).map_err(Error::file("lock", &self.place))?;
-        // A note is left if a query was reading when the work of a killed compaction was to be finished, or if another one was killed
-        // since. Its new file has the rows of others here, so a set with any of them could hold them twice.
+        let _alone = lock_table_exclusively(&self.place).map_err(Error::file("lock", &self.place))?;
+        // A note means that a killed compaction is not finished: a query was reading when this call tried to finish it,
+        // or it was killed since. Its new file repeats rows of files in this partition, so joining any of them could
+        // store rows twice.
         if !files_below(self.partition, &replacement::is_replacement_note)?.is_empty() {
             return Ok(false);
         }
@@ -253,7 +259,7 @@ impl PartitionFileSet<'_> {
         if !goes_on(ReplacementStep::Named) {
             return Ok(true);
         }
-        replacement::remove_replaced_file(path, &note)?;
+        replacement::delete_replaced_files(path, &note)?;
         compacted.joined_files += self.files.len() as u64;
         compacted.joined_bytes += self.files.iter().map(|file| file.bytes).sum::<u64>();
         compacted.new_files += 1;

@@ -1,4 +1,4 @@
-//! Encodes rows as row groups of Parquet. The schema comes from the tables of columns.
+//! Encodes rows as row groups of Parquet. The schema is built from the lists of columns in `columns`.
 //!
 //! Numbers keep their width and are marked as unsigned; times are timestamps in nanoseconds; addresses are bytes.
 
@@ -86,14 +86,14 @@ impl WritableTable {
         Ok(builder.build())
     }
 
-    /// A file in memory, without rows.
+    /// Opens a writer for a file in memory. The file has no rows yet.
     pub(crate) fn open_writer(self) -> Result<SerializedFileWriter<Vec<u8>>> {
         SerializedFileWriter::new(Vec::new(), self.build_schema()?, Arc::new(self.writer_properties()?))
     }
 }
 
-/// The number of an element as the field's id. A reverse element's id has its enterprise number (RFC 5103) in the upper half, so
-/// that ids are unique.
+/// The IANA number of an element as the field's id; `None` if it has no number. The id of a reverse element has the
+/// enterprise number of RFC 5103 in the upper half, so that ids are unique.
 pub(crate) fn field_id(id: u16, reverse: bool) -> Option<i32> {
     let enterprise = if reverse { REVERSE_ENTERPRISE << 16 } else { 0 };
     (id > 0).then(|| i32::try_from(enterprise | u32::from(id)).ok()).flatten()
@@ -190,12 +190,12 @@ fn write_values<'a>(
 ) -> Result<()> {
     match kind {
         ElementKind::Unsigned(64) => {
-            let values: Vec<i64> = values.map(|value| number_of(value).cast_signed()).collect();
+            let values: Vec<i64> = values.map(|value| number_or_zero(value).cast_signed()).collect();
             column.typed::<Int64Type>().write_batch(&values, levels, None)?
         }
         ElementKind::Time => {
             // A timestamp is signed: times after 2262 become the last possible one.
-            let values: Vec<i64> = values.map(|value| clamp_to_i64(number_of(value))).collect();
+            let values: Vec<i64> = values.map(|value| clamp_to_i64(number_or_zero(value))).collect();
             column.typed::<Int64Type>().write_batch(&values, levels, None)?
         }
         ElementKind::Unsigned(_) => {
@@ -203,14 +203,14 @@ fn write_values<'a>(
             column.typed::<Int32Type>().write_batch(&values, levels, None)?
         }
         ElementKind::Address | ElementKind::Mac => {
-            let values = fixed_arrays(values, if kind == ElementKind::Mac { 6 } else { 16 });
+            let values = encode_addresses(values, if kind == ElementKind::Mac { 6 } else { 16 });
             column.typed::<FixedLenByteArrayType>().write_batch(&values, levels, None)?
         }
         ElementKind::Word => {
-            column.typed::<ByteArrayType>().write_batch(&encode_name_arrays(values), levels, None)?
+            column.typed::<ByteArrayType>().write_batch(&encode_words(values), levels, None)?
         }
         ElementKind::Fields => {
-            column.typed::<ByteArrayType>().write_batch(&json_objects(values), levels, None)?
+            column.typed::<ByteArrayType>().write_batch(&encode_json_objects(values), levels, None)?
         }
         ElementKind::Flag => {
             let values: Vec<bool> = values.map(|value| value == ElementValue::Flag(true)).collect();
@@ -220,18 +220,22 @@ fn write_values<'a>(
     Ok(())
 }
 
-/// The number of a value. A test of `flow::element` makes sure that values have the kind of their element.
-fn number_of(value: ElementValue<'_>) -> u64 {
+/// The number of a value; 0 for another kind of value, which cannot come here: a test of `flow::element` makes
+/// sure that values have the kind of their element.
+fn number_or_zero(value: ElementValue<'_>) -> u64 {
     if let ElementValue::Number(number) = value { number } else { 0 }
 }
 
 fn narrow_to_i32(value: ElementValue<'_>) -> i32 {
     // Parquet has no unsigned physical type: the bits of the number are stored in a signed one.
-    clamp_to_u32(number_of(value)).cast_signed()
+    clamp_to_u32(number_or_zero(value)).cast_signed()
 }
 
-/// All values in one allocation, with a view of each.
-fn fixed_arrays<'a>(values: impl Iterator<Item = ElementValue<'a>>, length: usize) -> Vec<FixedLenByteArray> {
+/// Encodes addresses of `length` bytes: all of them in one allocation, with a view of each.
+fn encode_addresses<'a>(
+    values: impl Iterator<Item = ElementValue<'a>>,
+    length: usize,
+) -> Vec<FixedLenByteArray> {
     let mut bytes = Vec::new();
     for value in values {
         match value {
@@ -246,8 +250,8 @@ fn fixed_arrays<'a>(values: impl Iterator<Item = ElementValue<'a>>, length: usiz
     (0..count).map(|index| all.slice(index * length, length).into()).collect()
 }
 
-/// Allocates a word once for a series of equal values: words repeat a lot.
-fn encode_name_arrays<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
+/// Encodes words. A series of equal words is allocated once, because words repeat often.
+fn encode_words<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
     let mut last = ("", ByteArray::from(""));
     values
         .map(|value| {
@@ -260,8 +264,8 @@ fn encode_name_arrays<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec
         .collect()
 }
 
-/// JSON objects; an empty text if there are no fields, as in most records.
-fn json_objects<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
+/// Encodes fields as JSON objects. If there are no fields, as in most records, the text is empty.
+fn encode_json_objects<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
     // Clones share these bytes, so an empty text allocates nothing.
     let nothing = ByteArray::from("");
     let mut text = String::new();

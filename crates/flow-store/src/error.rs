@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file or directory.
+    /// A file or directory that cannot be used.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: std::io::Error },
     /// The file is not Parquet, or is damaged.
@@ -21,10 +21,10 @@ pub enum Error {
     /// The caller has given up the query.
     #[error("the query was cancelled")]
     GivenUp,
-    /// A peer that cannot be reached, or stopped answering.
+    /// A server that cannot be reached, or stopped answering.
     #[error("{peer}: {source}")]
     Network { peer: String, source: std::io::Error },
-    /// A peer that refused, or that gave an invalid answer.
+    /// A server that refused a request, or gave an invalid answer.
     #[error("{peer}: {said}")]
     Refused { peer: String, said: String },
     /// A Kafka broker that lost its record of this producer's batches.
@@ -33,8 +33,8 @@ pub enum Error {
     /// Not a target that records can be written to.
     #[error("`{text}` is not a valid target for flow records: {why}")]
     Target { text: String, why: &'static str },
-    /// A file of names.
-    #[error("{} gives no names: {why}", path.display())]
+    /// A file that has no valid names.
+    #[error("{} is not a valid names file: {why}", path.display())]
     Names { path: PathBuf, why: String },
     /// Records that cannot be written as Parquet.
     #[error("cannot encode flow records as Parquet: {0}; this is a bug in packetrig")]
@@ -44,7 +44,7 @@ pub enum Error {
 impl Error {
     pub fn blame(&self) -> Blame {
         match self {
-            // The user has named the place, so a missing one is a wrong name and no fault of the system.
+            // The user has given the path, so a missing file means a wrong path and is not a fault of the system.
             Self::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Blame::Usage,
             Self::File { source, .. } => Blame::from_io(source),
             Self::Damaged { .. }
@@ -77,7 +77,7 @@ impl Error {
     }
 }
 
-/// The message without the name of the format, which the library puts before each of its messages.
+/// The library's message without the words "Parquet error: ", which begin most of its messages.
 fn parquet_error_text(error: &parquet::errors::ParquetError) -> String {
     let words = error.to_string();
     words.strip_prefix("Parquet error: ").unwrap_or(&words).to_owned()

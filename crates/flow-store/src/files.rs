@@ -46,8 +46,8 @@ impl HourPartition {
     }
 }
 
-/// The hours that have partitions of their own: all, or those around now. Exporters choose the times of their records; with a partition for
-/// each hour, a single exporter could make an unlimited number of files.
+/// The hours that have partitions of their own: all hours, or only those around now. Exporters choose the times of
+/// their records: if each hour had a partition, a single exporter could make an unlimited number of files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PartitionedHours {
     first: HourPartition,
@@ -72,8 +72,8 @@ impl PartitionedHours {
         }
     }
 
-    /// The partition of a record.
-    pub(super) fn partition_of(self, at_ns: u64) -> HourPartition {
+    /// The partition of a record that began at this time; the unknown one if its hour has no files of its own.
+    pub(super) fn partition_or_unknown(self, at_ns: u64) -> HourPartition {
         let hour = HourPartition::from_time(at_ns);
         if (self.first..=self.last).contains(&hour) { hour } else { HourPartition(None) }
     }
@@ -89,7 +89,8 @@ pub(super) struct ClaimedFile {
 }
 
 impl ClaimedFile {
-    /// Claims the file of that hidden name, unless another process has locked it, it was renamed since, or the name is not a hidden name.
+    /// Claims the file of that hidden name. Returns `None` if another process has locked it, if it was renamed since,
+    /// if a finished file of its number exists, or if the name is not a hidden name.
     pub(super) fn claim_existing_file(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
         // A file under the final name is complete, so the hidden one is not needed.
         let locked = Self::lock_hidden_file(file, hidden)?;
@@ -149,7 +150,7 @@ pub(super) enum NameOnDisk {
 /// Returns whether `path` is a name of this very file. Device and inode decide, because another file may have taken the name.
 fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
     let ours = file.metadata()?;
-    // A link is not the file itself, even if it leads to it.
+    // A symbolic link is not the file itself, even if it points to it.
     match fs::symlink_metadata(path) {
         Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -187,13 +188,13 @@ pub(super) fn claim_next_file(
 
 /// Creates the next file of a table in the directory of a partition, under its hidden name.
 pub(super) fn claim_file_in(directory: &Path, table: WritableTable) -> Result<ClaimedFile, Error> {
-    let mut number = next_number(directory)?;
+    let mut number = next_file_number(directory)?;
     loop {
         let hidden =
             directory.join(format!(".{}-{number:06}.parquet{UNFINISHED_FILE_EXTENSION}", table.name()));
         // The number rises before the attempt, so that each new attempt has another number.
         number += 1;
-        let file = match private_files::create_private_file(&hidden) {
+        let file = match private_files::create_new_private_file(&hidden) {
             Ok(file) => file,
             // Another meter writes a file with this number.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
@@ -209,7 +210,7 @@ pub(super) fn claim_file_in(directory: &Path, table: WritableTable) -> Result<Cl
 }
 
 /// One more than the highest number in use.
-fn next_number(directory: &Path) -> Result<u64, Error> {
+fn next_file_number(directory: &Path) -> Result<u64, Error> {
     // Hidden and finished files alike: their names have the number between the last `-` and the next `.`.
     let mut next = 0;
     for entry in fs::read_dir(directory).map_err(Error::file("read", directory))? {
@@ -250,7 +251,7 @@ mod tests {
     fn file_claim_yields_to_another_process() {
         let directory = tempfile::tempdir().unwrap();
         let hidden = directory.path().join(".flows-000000.parquet.partial");
-        let made = || private_files::create_private_file(&hidden).unwrap();
+        let made = || private_files::create_new_private_file(&hidden).unwrap();
         let lost = made();
         let recovery = File::open(&hidden).unwrap();
         recovery.try_lock().unwrap();

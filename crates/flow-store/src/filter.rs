@@ -51,7 +51,7 @@ impl FlowFilter {
         Self { expression, span: TimeSpan::default() }
     }
 
-    /// Parses a filter with terms that may ask for names.
+    /// Parses a filter. Its terms may use these names.
     pub fn parse_with_names(text: &str, names: &FlowNames) -> Result<Self, FilterError> {
         parser::parse_filter_expression(text, names).map(Self::from_expression)
     }
@@ -62,13 +62,13 @@ impl FlowFilter {
         // `to_ns` is exclusive, and ranges include both ends. A span that ends at 0 has no times at all.
         let to = span.to_ns.map_or(Some(u128::MAX), |to| u128::from(to).checked_sub(1));
         let range = to.filter(|&to| from <= to).map(|greatest| ValueRange { least: from, greatest });
-        let filter = any_of(&["flowStartNanoseconds"], range.into_iter().collect());
+        let filter = filter_in_ranges(&["flowStartNanoseconds"], range.into_iter().collect());
         Self { span, ..filter }
     }
 
     /// Selects records with one end in any of these prefixes; all records if there are none.
     pub fn either_address(prefixes: &[AddressPrefix]) -> Self {
-        filter_any_of(
+        filter_in_ranges_or_all(
             &["sourceIPv6Address", "destinationIPv6Address"],
             prefixes.iter().map(AddressPrefix::address_range).collect(),
         )
@@ -77,16 +77,16 @@ impl FlowFilter {
     /// Selects records with any of these ports at one end; all records if there are none.
     pub fn either_port(ports: &[u16]) -> Self {
         let ranges = ports.iter().map(|&port| ValueRange::from_value(port.into())).collect();
-        filter_any_of(&["sourceTransportPort", "destinationTransportPort"], ranges)
+        filter_in_ranges_or_all(&["sourceTransportPort", "destinationTransportPort"], ranges)
     }
 
     /// Selects records with any of these protocols; all records if there are none.
     pub fn any_protocol(protocols: &[u8]) -> Self {
         let ranges = protocols.iter().map(|&protocol| ValueRange::from_value(protocol.into())).collect();
-        filter_any_of(&["protocolIdentifier"], ranges)
+        filter_in_ranges_or_all(&["protocolIdentifier"], ranges)
     }
 
-    /// Selects records that both select.
+    /// Selects the records that both filters select.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         // With two spans the first is kept. That is harmless: the span only chooses
@@ -116,10 +116,10 @@ impl FlowFilter {
         Self::from_expression(FilterExpression::Any(vec![self.expression.clone(), other.expression.clone()]))
     }
 
-    /// The columns that it reads, each once.
+    /// The columns that the filter reads, each once.
     pub fn needed_columns(&self) -> Vec<&'static str> {
         let mut columns = Vec::new();
-        self.expression.add_columns(&mut columns);
+        self.expression.collect_needed_columns(&mut columns);
         columns.sort_unstable();
         columns.dedup();
         columns
@@ -130,7 +130,7 @@ impl FlowFilter {
         self.select_among(chunk, (0..chunk.rows).collect())
     }
 
-    /// The selected ones among `rows`, which are in order.
+    /// Returns those of `rows` that the filter selects. `rows` must be in order.
     pub(super) fn select_among(&self, chunk: &RowChunk, mut rows: Vec<usize>) -> Vec<usize> {
         self.expression.retain_rows(chunk, &mut rows);
         rows
@@ -142,7 +142,8 @@ impl FlowFilter {
     }
 }
 
-fn any_of(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
+/// Selects records with one of these columns in a range; no records if there are no ranges.
+fn filter_in_ranges(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
     let test = ValueTest::Values(RangeSet::new(ranges));
     let conditions = columns.iter().map(|&column| {
         FilterExpression::One(FlowCondition { operand: ConditionOperand::Column(column), test: test.clone() })
@@ -151,8 +152,8 @@ fn any_of(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
 }
 
 /// Selects records with one of these columns in a range; all records if there are no ranges.
-fn filter_any_of(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
-    if ranges.is_empty() { FlowFilter::default() } else { any_of(columns, ranges) }
+fn filter_in_ranges_or_all(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
+    if ranges.is_empty() { FlowFilter::default() } else { filter_in_ranges(columns, ranges) }
 }
 
 /// Addresses with the same first bits.
@@ -171,9 +172,11 @@ impl AddressPrefix {
     }
 }
 
-/// The text is not an address or prefix.
+/// The text is neither an address nor a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a valid address or prefix; write 198.18.0.0/15, 198.18.0.1 or 2001:2::/48")]
+#[error(
+    "`{0}` is neither a valid address nor a valid prefix; write 198.18.0.0/15, 198.18.0.1 or 2001:2::/48"
+)]
 pub struct InvalidPrefix(String);
 
 impl FromStr for AddressPrefix {
@@ -201,7 +204,7 @@ fn parse_address_prefix(text: &str) -> Option<AddressPrefix> {
     Some(AddressPrefix { bits: u128::from_be_bytes(mapped.octets()), length: 128 - own_bits + length })
 }
 
-/// An address as people write it: a mapped address as IPv4.
+/// The address as people write it: an IPv4-mapped address becomes an IPv4 address.
 pub fn canonical_address(bytes: [u8; 16]) -> IpAddr {
     match bytes {
         [.., a, b, c, d] if bytes.starts_with(&IPV4_MAPPED_PREFIX) => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),

@@ -1,6 +1,6 @@
 //! The finished files in a directory of records that packetrig wrote: their sizes and the time of their latest record.
 //!
-//! Other files are none of packetrig's business: they are counted, and never removed or rewritten.
+//! The bytes of other files are only counted: packetrig never removes or rewrites them.
 
 use super::Error;
 use super::encode::WritableTable;
@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The program that wrote a file, as its footer says.
+/// Beginning of the name of the writer in the footer of packetrig's files.
 const WRITER_NAME_PREFIX: &str = "packetrig ";
 
 /// A finished file of packetrig.
@@ -52,7 +52,7 @@ impl FileIdentity {
     }
 }
 
-/// The files of a directory of records, as last looked at.
+/// The files of a directory of records at the last scan.
 #[derive(Debug, Default)]
 pub(super) struct FinishedFiles {
     /// Finished files of packetrig; files with the oldest latest record come first.
@@ -62,7 +62,7 @@ pub(super) struct FinishedFiles {
 }
 
 impl FinishedFiles {
-    /// Looks at the files again. Footers of files that are already known are not read again.
+    /// Scans the directory again. Footers of files that are already known are not read again.
     pub(super) fn rescan(&mut self, directory: &Path) -> Result<(), Error> {
         let mut known: HashMap<PathBuf, FinishedFacts> =
             self.files.drain(..).map(|file| (file.path.clone(), file)).collect();
@@ -97,14 +97,15 @@ impl FinishedFiles {
 }
 
 impl FinishedFacts {
-    /// `None` if the file is unfinished or damaged, or packetrig did not write it.
+    /// Reads the facts of a file from its footer. `None` if the file is unfinished or damaged, or packetrig
+    /// did not write it.
     fn read_footer(path: &Path, table: WritableTable, identity: FileIdentity) -> Option<Self> {
         if !is_finished_name(path, table) {
             return None;
         }
         let file = open_parquet(path).ok()?;
         let metadata = file.metadata();
-        if !is_of_packetrig(metadata) {
+        if !was_written_by_packetrig(metadata) {
             return None;
         }
         let latest_ns = latest_time(metadata, table).unwrap_or(u64::MAX).min(identity.modified_ns);
@@ -135,11 +136,11 @@ impl FinishedFacts {
     }
 }
 
-pub(super) fn is_of_packetrig(metadata: &ParquetMetaData) -> bool {
+pub(super) fn was_written_by_packetrig(metadata: &ParquetMetaData) -> bool {
     metadata.file_metadata().created_by().is_some_and(|writer| writer.starts_with(WRITER_NAME_PREFIX))
 }
 
-/// The latest end of a flow, or the latest ledger, by the statistics of all row groups.
+/// The latest end of a flow, or the time of the latest ledger, from the statistics of all row groups.
 fn latest_time(metadata: &ParquetMetaData, table: WritableTable) -> Option<u64> {
     let name = match table {
         WritableTable::Flows => "flowEndNanoseconds",

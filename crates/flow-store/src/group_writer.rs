@@ -13,8 +13,8 @@ use packetrig_units::MonoTime;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-/// Maximum number of files that grow at the same time: of both tables, those of each hour around now and of no hour. So records of any of these hours
-/// that arrive mixed do not end files before they are large or old enough.
+/// Maximum number of files that grow at the same time: for both tables, one file for each hour around now and one
+/// without an hour. So records of these hours that arrive mixed do not end files before they are large or old enough.
 const MAX_OPEN: usize = 2 * (PartitionedHours::NEAR_HOURS + 1);
 /// Maximum number of files that may wait for their footer or their name.
 const MAX_UNFINISHED: usize = 16;
@@ -81,15 +81,15 @@ impl GroupWriter {
     pub(super) fn write_due_row_groups(&mut self) -> Result<(), Error> {
         let may_write = self.group_retry.is_due(self.now);
         let may_finish = self.finish_retry.is_due(self.now);
-        self.write_groups_and_finish_file(may_write, may_finish)
+        self.write_groups_and_finish_files(may_write, may_finish)
     }
 
     /// Writes row groups and finishes files as far as the disk allows, and returns the first failure.
     pub(super) fn write_all_row_groups(&mut self) -> Result<(), Error> {
-        self.write_groups_and_finish_file(true, true)
+        self.write_groups_and_finish_files(true, true)
     }
 
-    fn write_groups_and_finish_file(&mut self, may_write: bool, may_finish: bool) -> Result<(), Error> {
+    fn write_groups_and_finish_files(&mut self, may_write: bool, may_finish: bool) -> Result<(), Error> {
         if may_finish {
             // Earlier files are finished before the row groups, so that a file that ends in this pass is not
             // tried twice.
@@ -107,7 +107,7 @@ impl GroupWriter {
             self.finish_growing_files();
             self.is_ending = !self.waiting.is_empty();
         }
-        self.abandon_waiting_rows();
+        self.abandon_excess_row_groups();
         let finished = self.finish_failure.take().map_or(Ok(()), Err);
         if may_finish || finished.is_err() {
             self.kept.failures += u64::from(finished.is_err());
@@ -119,9 +119,9 @@ impl GroupWriter {
     /// Writes the waiting row groups. After a failure, row groups of the same partition keep waiting; row
     /// groups of other partitions are still written.
     ///
-    /// But all row groups with records of groups of meters keep waiting after the first such one that waits. A
-    /// restarted collector takes the stored records of a flow for all records that came until then. So the
-    /// records that a killed collector has not written must be the last ones that came.
+    /// Row groups with records of groups of meters are an exception: once one of them has to wait, all later ones
+    /// wait, too. A restarted collector assumes that the stored records of a flow are all that had arrived until
+    /// then. So the records that a killed collector has not written must be the last ones that arrived.
     fn write_groups(&mut self) -> Result<(), Error> {
         let mut written = Ok(());
         let mut refused = Vec::new();
@@ -150,7 +150,7 @@ impl GroupWriter {
 
     /// Writes a row group into the file of its partition. The result is that of this row group only, not of a file that ends on the way.
     fn write_group(&mut self, group: &EncodedGroup) -> Result<(), Error> {
-        let mut file = match self.remove_growing_file(group.table, group.partition) {
+        let mut file = match self.take_growing_file(group.table, group.partition) {
             None => PartialFile::begin_file(&self.directory, group)?,
             Some(mut file) => match file.append_group(group) {
                 Ok(()) => file,
@@ -162,13 +162,13 @@ impl GroupWriter {
             },
         };
         self.added += 1;
-        // A counter and no time: files that grow within one tick still have an order.
+        // This is a counter and not a time: files that grow within one tick still have an order.
         file.touched = self.added;
         self.keep_growing_file(file);
         Ok(())
     }
 
-    fn remove_growing_file(&mut self, table: WritableTable, partition: HourPartition) -> Option<PartialFile> {
+    fn take_growing_file(&mut self, table: WritableTable, partition: HourPartition) -> Option<PartialFile> {
         let index = self.growing.iter().position(|file| file.table == table && file.partition == partition);
         index.map(|index| self.growing.swap_remove(index))
     }
@@ -216,7 +216,7 @@ impl GroupWriter {
             }
             Err(error) => {
                 self.unfinished.push(file);
-                self.abandon_unfinished_files();
+                self.abandon_excess_unfinished_files();
                 error
             }
         };
@@ -224,19 +224,19 @@ impl GroupWriter {
     }
 
     /// Bytes of encoded row groups that could not be written to a file yet.
-    pub(super) fn waiting_row_memory(&self) -> usize {
+    pub(super) fn waiting_page_bytes(&self) -> usize {
         self.waiting.iter().map(EncodedGroup::page_bytes).sum()
     }
 
-    /// Bytes that the row groups that wait will take on the disk, with their footers.
-    pub(super) fn waiting_space(&self) -> u64 {
+    /// Upper bound for the bytes that the waiting row groups will take on the disk, with their footers.
+    pub(super) fn disk_bytes_of_waiting_groups(&self) -> u64 {
         let footers = self.waiting.len() as u64 * MAX_ROW_GROUP_FOOTER_BYTES;
-        footers.saturating_add(self.waiting_row_memory() as u64)
+        footers.saturating_add(self.waiting_page_bytes() as u64)
     }
 
-    /// Gives up the newest row groups beyond the bound of memory.
-    fn abandon_waiting_rows(&mut self) {
-        let mut waiting = self.waiting_row_memory();
+    /// Gives up the newest of the waiting row groups until they are within the bound of memory.
+    fn abandon_excess_row_groups(&mut self) {
+        let mut waiting = self.waiting_page_bytes();
         while waiting > self.waiting_bytes {
             // The oldest stay, so that the lost rows are one span of time and not several.
             let Some(group) = self.waiting.pop_back() else { break };
@@ -245,8 +245,9 @@ impl GroupWriter {
         }
     }
 
-    /// Gives up the newest files that cannot be finished; the next recovery may finish them.
-    fn abandon_unfinished_files(&mut self) {
+    /// Gives up the newest files that cannot be finished, if there are more than [`MAX_UNFINISHED`]. The next
+    /// recovery may finish them.
+    fn abandon_excess_unfinished_files(&mut self) {
         while self.unfinished.len() > MAX_UNFINISHED {
             let Some(file) = self.unfinished.pop() else { break };
             self.kept.count_lost(file.carried);
@@ -254,7 +255,7 @@ impl GroupWriter {
     }
 
     /// Gives up everything that could not be stored. Unfinished files stay for the next recovery.
-    pub(super) fn abandon_unstored_batches(&mut self) {
+    pub(super) fn abandon_unstored_records(&mut self) {
         for group in self.waiting.drain(..) {
             self.kept.count_lost(group.carried);
         }

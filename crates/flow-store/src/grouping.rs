@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 /// Maximum number of parts of a grouping.
 const MAX_PARTS: usize = 8;
-/// Bytes of a word that distinguish groups.
+/// Maximum number of bytes of a word in a key. Longer words are cut, and words with the same
+/// beginning become one group.
 const MAX_WORD: usize = 255;
 
 /// The values that records are grouped by. If the grouping distinguishes source from destination, each direction of a record
@@ -43,7 +44,7 @@ pub enum GroupPart {
     Column(&'static FlowColumn),
     /// The network of an address.
     Network(&'static FlowColumn, NetworkLengths),
-    /// A name of what a column has.
+    /// The name of a column's value, for example the country of an address.
     Name(&'static NameColumn),
     /// The two addresses, in either direction.
     Pair,
@@ -77,11 +78,11 @@ pub enum InvalidGrouping {
         short_names()
     )]
     Unknown { word: String },
-    #[error("`{word}` needs {wanted}; name it by --names FILE")]
+    #[error("`{word}` needs {wanted}; give it with --names FILE")]
     NoNames { word: &'static str, wanted: &'static str },
     #[error("cannot group records by more than {MAX_PARTS} values")]
     TooMany,
-    #[error("`{word}` is given twice")]
+    #[error("cannot group records by `{word}` twice")]
     Twice { word: String },
 }
 
@@ -169,10 +170,10 @@ impl GroupPart {
         }
     }
 
-    fn is_of_direction(&self) -> bool {
+    fn distinguishes_direction(&self) -> bool {
         match self {
             Self::Column(column) | Self::Network(column, _) => counterpart_column(column.name) != column.name,
-            Self::Name(column) => column.is_of_direction(),
+            Self::Name(column) => column.distinguishes_direction(),
             Self::Pair | Self::Port | Self::Exporter => false,
         }
     }
@@ -216,28 +217,28 @@ impl GroupPart {
         }
     }
 
-    /// Reads its value from the start of a key, and removes it from there.
+    /// Reads the part's value from the start of `key`, and advances `key` past it.
     fn read_value(&self, key: &mut &[u8]) -> Option<GroupValue> {
         Some(match self {
             Self::Column(column) => match column.kind {
-                ElementKind::Address => GroupValue::Address(take_bytes(key)?),
-                ElementKind::Mac => GroupValue::Mac(take_bytes(key)?),
-                ElementKind::Word | ElementKind::Fields => GroupValue::Word(take_word(key)?),
+                ElementKind::Address => GroupValue::Address(read_bytes(key)?),
+                ElementKind::Mac => GroupValue::Mac(read_bytes(key)?),
+                ElementKind::Word | ElementKind::Fields => GroupValue::Word(read_word(key)?),
                 ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => {
-                    GroupValue::Number(u64::from_be_bytes(take_bytes(key)?))
+                    GroupValue::Number(u64::from_be_bytes(read_bytes(key)?))
                 }
             },
-            Self::Network(_, lengths) => GroupValue::Network(lengths.network_of(take_bytes(key)?)),
+            Self::Network(_, lengths) => GroupValue::Network(lengths.network_of(read_bytes(key)?)),
             Self::Name(column) if column.kind == NameKind::AsNumber => {
-                GroupValue::Number(u64::from_be_bytes(take_bytes(key)?))
+                GroupValue::Number(u64::from_be_bytes(read_bytes(key)?))
             }
-            Self::Name(_) => GroupValue::Word(take_word(key)?),
-            Self::Pair => GroupValue::Pair(take_bytes(key)?, take_bytes(key)?),
+            Self::Name(_) => GroupValue::Word(read_word(key)?),
+            Self::Pair => GroupValue::Pair(read_bytes(key)?, read_bytes(key)?),
             Self::Port => {
-                let [protocol] = take_bytes(key)?;
-                GroupValue::Port(protocol, u16::from_be_bytes(take_bytes(key)?))
+                let [protocol] = read_bytes(key)?;
+                GroupValue::Port(protocol, u16::from_be_bytes(read_bytes(key)?))
             }
-            Self::Exporter => GroupValue::Exporter(take_bytes(key)?, u32::from_be_bytes(take_bytes(key)?)),
+            Self::Exporter => GroupValue::Exporter(read_bytes(key)?, u32::from_be_bytes(read_bytes(key)?)),
         })
     }
 }
@@ -319,14 +320,14 @@ fn append_key_text(word: &str, key: &mut Vec<u8>) {
     key.extend_from_slice(word);
 }
 
-fn take_word(key: &mut &[u8]) -> Option<String> {
-    let [length] = take_bytes(key)?;
+fn read_word(key: &mut &[u8]) -> Option<String> {
+    let [length] = read_bytes(key)?;
     let (word, rest) = key.split_at_checked(length.into())?;
     *key = rest;
     Some(String::from_utf8_lossy(word).into_owned())
 }
 
-fn take_bytes<const N: usize>(key: &mut &[u8]) -> Option<[u8; N]> {
+fn read_bytes<const N: usize>(key: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = key.split_first_chunk::<N>()?;
     *key = rest;
     Some(*first)
@@ -342,7 +343,7 @@ impl FlowGrouping {
         match missing {
             Some(column) => Err(InvalidGrouping::NoNames {
                 word: column.short,
-                wanted: column.kind.requested_file_name(),
+                wanted: column.kind.needed_file_description(),
             }),
             None => Ok(Self { names: Arc::clone(names), ..self }),
         }
@@ -353,9 +354,9 @@ impl FlowGrouping {
         &self.parts
     }
 
-    /// Returns whether it distinguishes source from destination.
-    pub fn is_of_direction(&self) -> bool {
-        self.parts.iter().any(GroupPart::is_of_direction)
+    /// Returns whether the grouping distinguishes source from destination.
+    pub fn distinguishes_direction(&self) -> bool {
+        self.parts.iter().any(GroupPart::distinguishes_direction)
     }
 
     pub(super) fn needed_columns(&self) -> Vec<&'static str> {

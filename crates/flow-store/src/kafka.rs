@@ -4,7 +4,7 @@
 //! once, and sends all records of a flow to one partition. It supports neither TLS nor passwords. Messages have no Kafka time,
 //! because brokers refuse a whole batch for one time in the future; the flow's own times are in the message.
 //!
-//! Invariant: a batch is stored, or it is lost and counted after the last attempt.
+//! Invariant: every batch is stored, or is counted as lost after the last attempt.
 
 mod batch;
 mod broker;
@@ -20,12 +20,12 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 use std::thread;
 
-/// Rows kept before they are sent.
-const MAX_BUFFERED_ROWS: usize = 1000;
+/// Number of buffered rows at which they are sent.
+const SEND_THRESHOLD_ROWS: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KafkaOptions {
-    /// Brokers to start from, as `host:port`; they name the remaining brokers.
+    /// Brokers to ask first, as `host:port`; they name the remaining brokers.
     pub brokers: Vec<String>,
     /// The topic. Brokers with automatic creation of topics create it.
     pub topic: String,
@@ -38,7 +38,8 @@ pub struct KafkaOptions {
 }
 
 impl KafkaOptions {
-    /// Five attempts of ten seconds each, with pauses from 200 ms.
+    /// The defaults: five attempts of ten seconds each, and a pause of 200 ms after the first one, twice as long
+    /// after each further one.
     pub fn new(brokers: Vec<String>, topic: String) -> Self {
         Self { brokers, topic, attempts: 5, wait: Nanos::from_millis(200), timeout: Nanos::from_secs(10) }
     }
@@ -49,20 +50,27 @@ pub struct KafkaSink {
     options: KafkaOptions,
     rows: Vec<ExporterRow>,
     kept: KeptCounts,
-    /// Leader of each partition; empty while unknown.
-    leaders: Vec<PartitionLeader>,
+    /// Partitions of the topic, in the order of their numbers; empty while unknown.
+    partitions: Vec<TopicPartition>,
     connections: BTreeMap<i32, KafkaBroker>,
     producer: Option<KafkaProducer>,
     /// After a batch was given up, each batch gets one attempt until one succeeds: a dead broker then costs little time.
     is_down: bool,
-    /// Reason why a broker will never take a batch.
+    /// Reason why a broker will never accept a batch that was given up.
     refusal: Option<Error>,
+}
+
+/// A partition of the topic.
+#[derive(Clone, Debug)]
+struct TopicPartition {
+    number: i32,
+    /// Absent while no broker leads the partition: then it takes nothing.
+    leader: Option<PartitionLeader>,
 }
 
 /// The broker that leads a partition.
 #[derive(Clone, Debug)]
 struct PartitionLeader {
-    partition: i32,
     broker: i32,
     address: String,
 }
@@ -74,7 +82,7 @@ impl KafkaSink {
             options,
             rows: Vec::new(),
             kept: KeptCounts::default(),
-            leaders: Vec::new(),
+            partitions: Vec::new(),
             connections: BTreeMap::new(),
             producer: None,
             is_down: false,
@@ -100,7 +108,7 @@ impl KafkaSink {
             done = self.try_deliver_batches(&mut batches);
             match &done {
                 Ok(()) => break,
-                Err(_) => self.forget_cluster(),
+                Err(_) => self.count_failure_and_forget_cluster(),
             }
         }
         // A refusal of one batch does not stop the other batches, so it is reported only now.
@@ -118,22 +126,21 @@ impl KafkaSink {
         done
     }
 
-    /// Forgets the cluster: outdated leaders may be the reason of the failure.
-    fn forget_cluster(&mut self) {
+    /// Counts a failed attempt, and forgets the cluster: outdated leaders may be the reason for the failure.
+    fn count_failure_and_forget_cluster(&mut self) {
         self.kept.failures += 1;
         self.connections.clear();
-        self.leaders.clear();
+        self.partitions.clear();
     }
 
     fn try_deliver_batches(&mut self, unsent: &mut VecDeque<RecordBatch>) -> Result<(), Error> {
-        if self.leaders.is_empty() {
-            self.leaders = self.find_leaders()?;
+        if self.partitions.is_empty() {
+            self.partitions = self.find_partitions()?;
         }
         // Rows become batches once, when the partitions are known. Later attempts send the same batches, with the same sequence
         // numbers as long as the producer is the same.
         if !self.rows.is_empty() {
-            let partitions: Vec<i32> = self.leaders.iter().map(|leader| leader.partition).collect();
-            unsent.extend(split_into_batches(std::mem::take(&mut self.rows), &partitions));
+            unsent.extend(split_into_batches(std::mem::take(&mut self.rows), &self.partitions));
         }
         while let Some(batch) = unsent.front_mut() {
             match self.send_batch(batch)? {
@@ -144,7 +151,7 @@ impl KafkaSink {
                 }
                 ProduceOutcome::Never(error) => {
                     self.kept.count_lost(sum_carried(batch.rows.iter().map(|row| &row.record)));
-                    // The broker never stored the sequence numbers of this batch, see `deliver`.
+                    // The broker never stored the sequence numbers of this batch, see `deliver_rows`.
                     self.producer = None;
                     self.refusal = Some(error);
                 }
@@ -155,15 +162,15 @@ impl KafkaSink {
     }
 
     fn send_batch(&mut self, batch: &mut RecordBatch) -> Result<ProduceOutcome, Error> {
-        let leader = self.leaders.iter().find(|leader| leader.partition == batch.partition);
-        let leader = leader.cloned().ok_or_else(no_leader_error)?;
+        let partition = self.partitions.iter().find(|partition| partition.number == batch.partition);
+        let leader = partition.and_then(|found| found.leader.clone()).ok_or_else(no_leader_error)?;
         if !self.connections.contains_key(&leader.broker) {
             let broker = KafkaBroker::connect(&leader.address, &self.options)?;
             self.connections.insert(leader.broker, broker);
         }
         let broker = self.connections.get_mut(&leader.broker).ok_or_else(no_leader_error)?;
         if self.producer.is_none() {
-            self.producer = Some(broker.init_producer()?);
+            self.producer = Some(broker.request_producer_id()?);
         }
         let Some(producer) = &mut self.producer else { return Err(no_leader_error()) };
         // Encoded for each attempt, because a new producer changes the sequence numbers in the batch.
@@ -178,14 +185,14 @@ impl KafkaSink {
         }
     }
 
-    fn find_leaders(&self) -> Result<Vec<PartitionLeader>, Error> {
-        let mut last = Error::Refused { peer: "Kafka".into(), said: "no broker is named".into() };
+    fn find_partitions(&self) -> Result<Vec<TopicPartition>, Error> {
+        let mut last = Error::Refused { peer: "Kafka".into(), said: "no broker address was given".into() };
         // Any broker can name the leaders: one that is down must not stop the other brokers.
         for address in &self.options.brokers {
             match KafkaBroker::connect(address, &self.options)
-                .and_then(|mut broker| broker.fetch_leaders(&self.options.topic))
+                .and_then(|mut broker| broker.fetch_partitions(&self.options.topic))
             {
-                Ok(leaders) => return Ok(leaders),
+                Ok(partitions) => return Ok(partitions),
                 Err(error) => last = error,
             }
         }
@@ -194,17 +201,21 @@ impl KafkaSink {
 }
 
 fn no_leader_error() -> Error {
-    Error::Refused { peer: "Kafka".into(), said: "a partition has no leader".into() }
+    Error::Refused {
+        peer: "Kafka".into(),
+        said: "a partition of the topic has no leader at the moment".into(),
+    }
 }
 
 impl RecordSink for KafkaSink {
     fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
         let mut done = Ok(());
-        // Rows are added in portions, so that one large call does not hold more than ROWS rows beyond the limit.
-        for some in records.chunks(MAX_BUFFERED_ROWS) {
+        // Rows are added in portions, so that one large call does not hold more rows than [`SEND_THRESHOLD_ROWS`] beyond
+        // the limit.
+        for some in records.chunks(SEND_THRESHOLD_ROWS) {
             self.kept.count_offered(some);
             self.rows.extend(some.iter().map(|record| ExporterRow { record: record.clone(), source }));
-            if self.rows.len() >= MAX_BUFFERED_ROWS {
+            if self.rows.len() >= SEND_THRESHOLD_ROWS {
                 done = self.deliver_rows().and(done);
             }
         }

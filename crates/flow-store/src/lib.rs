@@ -1,5 +1,5 @@
-//! Stored flow records: sinks that store them, and queries over records in files. Probe records as Parquet
-//! files ([`probe_records`]).
+//! Stored flow records: sinks that store them, and queries over records in files. Probe records
+//! as Parquet files ([`probe_records`]).
 //!
 //! ```text
 //!  records, ledgers -> RecordSink: ParquetSink    DIR/flows/date=…/hour=…/*.parquet, DIR/meter_stats/…
@@ -7,9 +7,9 @@
 //!                                  ClickHouseSink a table, filled by batches over HTTP
 //!  files -> FlowFilter -> scan -> top, totals, rows
 //! ```
-//! Every sink has the columns of [`columns`]: those of `flow::element::ELEMENTS`, and the record's exporter. This crate does not
-//! depend on how records are made. It reads the clock only for the
-//! partitions of live records and the age of files; other times are arguments.
+//! Every sink has the columns of [`columns`]: those of `flow::element::FLOW_ELEMENTS`, and the record's exporter. This
+//! crate does not depend on how records are made. It reads the clock only for the partitions of live records and the
+//! age of files; other times are arguments.
 //!
 //! Invariant: a record that was offered to a sink is counted as stored, lost or waiting ([`KeptCounts`]).
 #![forbid(unsafe_code)]

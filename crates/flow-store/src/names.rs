@@ -24,7 +24,7 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Longest file that is read.
+/// Maximum number of bytes of a names file.
 const MAX_FILE: u64 = 1 << 30;
 
 /// Kinds of names in files.
@@ -39,8 +39,8 @@ pub enum NameKind {
 }
 
 impl NameKind {
-    /// The files that have it, for messages.
-    pub const fn requested_file_name(self) -> &'static str {
+    /// Describes the files that have such names, for messages.
+    pub const fn needed_file_description(self) -> &'static str {
         match self {
             Self::Country => "a file with countries of addresses (MMDB, or the TSV of IPtoASN)",
             Self::AsNumber | Self::AsName => {
@@ -114,7 +114,7 @@ impl FlowNames {
         Ok(names)
     }
 
-    /// Adds the names in the content of a file, which is recognised by itself.
+    /// Adds the names in the content of a file. The content shows which kind of file it is.
     pub fn add_file_content(&mut self, content: &[u8]) -> Result<(), NamesFault> {
         if content.starts_with(&[0x1f, 0x8b]) {
             return Err(NamesFault::new("the file is compressed; unpack it with gunzip"));
@@ -128,7 +128,7 @@ impl FlowNames {
             );
         }
         let text = std::str::from_utf8(content)
-            .map_err(|_| NamesFault::new("it is neither an MMDB database nor a text in UTF-8"))?;
+            .map_err(|_| NamesFault::new("the file is neither an MMDB database nor UTF-8 text"))?;
         lists::add_names_text(self, text)
     }
 
@@ -181,7 +181,7 @@ fn read_bounded_file(path: &Path) -> Result<Vec<u8>, Error> {
     // One byte more shows that the file is too long.
     file.take(MAX_FILE + 1).read_to_end(&mut content).map_err(Error::file("read", path))?;
     if content.len() as u64 > MAX_FILE {
-        let why = format!("it has more than {MAX_FILE} bytes");
+        let why = format!("the file has more than {MAX_FILE} bytes");
         return Err(Error::Names { path: path.to_owned(), why });
     }
     Ok(content)

@@ -12,7 +12,7 @@ pub(super) fn connect_tcp(address: &str, port: u16, timeout: Duration) -> io::Re
     });
     let address = if has_port { address.to_owned() } else { format!("{address}:{port}") };
     // A name may have addresses of both families, of which only one is reachable: all are tried.
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
     for address in address.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, timeout) {
             Ok(stream) => {

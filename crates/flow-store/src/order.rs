@@ -203,7 +203,7 @@ fn first_row_places(
     let by = order.by.needed_columns();
     let new_ranking = || RankedRecords { order, most, first: BinaryHeap::new(), count: 0 };
     let rankings =
-        count_records(&ScanTerms::default(), files, filter, &by, new_ranking, RankedRecords::count_chunk)?;
+        count_records(&ScanTerms::default(), files, filter, &by, new_ranking, RankedRecords::rank_chunk)?;
     let merged = rankings.into_iter().reduce(RankedRecords::merge_with).unwrap_or_else(new_ranking);
     let ranked = merged.first.into_sorted_vec().into_iter().map(|ranked| ranked.place).collect();
     Ok(FirstRecordPositions { ranked, count: merged.count })
@@ -218,7 +218,7 @@ struct RankedRecords {
 }
 
 impl RankedRecords {
-    fn count_chunk(&mut self, chunk: &RowChunk, rows: &[usize]) {
+    fn rank_chunk(&mut self, chunk: &RowChunk, rows: &[usize]) {
         let RecordOrder { by, is_largest_first } = self.order;
         self.count += rows.len() as u64;
         // With `most` 0 only the count is wanted, and the heap stays empty.
@@ -239,8 +239,8 @@ impl RankedRecords {
         }
     }
 
-    /// The rows that may be among the first. A reader's rows come in the order of their places, so one with the number of the last record
-    /// held is behind it.
+    /// The rows that may be among the first. A reader's rows come in the order of their places, so a row with the same
+    /// number as the last held record comes after that record.
     fn promising_rows(&self, cells: &OperandCells<'_>, rows: &[usize]) -> Vec<usize> {
         let mut promising = rows.to_vec();
         if let Some(last) = self.first.peek().filter(|_| self.first.len() == self.most)

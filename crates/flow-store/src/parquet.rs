@@ -2,9 +2,9 @@
 //!
 //! Rows wait until there are enough for a row group, are sorted by the start of their flow, and go into the file of the hour in
 //! which it began. A file grows on the disk under a hidden name, row group by row group, and gets its name when it is large or old
-//! enough. So memory holds the rows of one row group, and a process that is killed loses no more ([`super::recover`]). If the disk
-//! refuses, row groups wait and are tried again; beyond a bound they are given up and counted. A file whose next row group does not
-//! fit on the disk is finished with those it has.
+//! enough. So memory holds the rows of one row group, and a process that is killed loses no more ([`super::recover`]).
+//! If a write fails, row groups wait and are tried again; beyond a bound they are given up and counted. A file whose
+//! next row group does not fit on the disk is finished with those it has.
 //!
 //! Invariant: records count as [`KeptCounts::stored`] once their file has its name, and until then as [`KeptCounts::waiting`] or
 //! [`KeptCounts::lost`].
@@ -25,10 +25,10 @@ use std::path::PathBuf;
 /// Maximum number of hours that the rows of one row group are split into; rows of other hours go into the partition of an unknown hour. So
 /// flows with random times cannot fill the disk with directories.
 const MAX_HOURS: usize = 256;
-/// Most ledger rows that wait for a file.
+/// Maximum number of ledger rows that wait for a file.
 const MAX_LEDGERS: usize = 3600;
-/// Rows that are worth row groups, even before there are [`ParquetOptions::group_rows`]: the footer of a row group takes as many
-/// bytes as a thousand rows.
+/// Number of rows that are worth row groups, even before there are [`ParquetOptions::group_rows`]: the footer of a row
+/// group takes as many bytes as a thousand rows.
 const MIN_TIMED_GROUP_ROWS: usize = 4096;
 /// Longest wait of [`MIN_TIMED_GROUP_ROWS`] rows: a process that is killed loses them.
 const MAX_GROUP_AGE: Nanos = Nanos::from_secs(1);
@@ -54,7 +54,8 @@ pub struct ParquetOptions {
 }
 
 impl ParquetOptions {
-    /// The defaults: 65,536 rows, 32 MiB, one minute, 256 MiB.
+    /// The defaults: row groups of 65,536 rows, files of 32 MiB or one minute, and at most 256 MiB
+    /// of waiting row groups.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -118,7 +119,7 @@ impl ParquetSink {
         rows.clear();
         self.rows = rows;
         self.rows_since = None;
-        self.group_ledgers().and(done)
+        self.make_ledger_row_groups().and(done)
     }
 
     fn add_flows(&mut self, partition: HourPartition, rows: &[ExporterRow]) -> Result<(), Error> {
@@ -129,10 +130,10 @@ impl ParquetSink {
         Ok(())
     }
 
-    fn group_ledgers(&mut self) -> Result<(), Error> {
+    fn make_ledger_row_groups(&mut self) -> Result<(), Error> {
         let mut ledgers = std::mem::take(&mut self.ledgers);
         let hours = self.partitioned_hours();
-        let partition = |row: &LedgerRow| hours.partition_of(row.at_ns);
+        let partition = |row: &LedgerRow| hours.partition_or_unknown(row.at_ns);
         // The sort is stable: rows of one partition stay in their order, and become one row group even if they arrived mixed.
         ledgers.sort_by_key(partition);
         let mut done = Ok(());
@@ -162,7 +163,7 @@ impl ParquetSink {
         grouped
     }
 
-    /// Writes the due row groups, after room was made for them.
+    /// Makes room for the waiting row groups, and writes the due ones.
     fn write_due_row_groups(&mut self) -> Result<(), Error> {
         let has_room = self.make_disk_room();
         self.writer.write_due_row_groups().and(has_room)
@@ -172,7 +173,7 @@ impl ParquetSink {
     fn make_disk_room(&mut self) -> Result<(), Error> {
         // Before the first tick the time is not known, and then no file of this sink is old.
         let now = self.writer.now.unwrap_or_default();
-        let done = self.retention.make_disk_room(self.writer.waiting_space(), now);
+        let done = self.retention.make_disk_room(self.writer.disk_bytes_of_waiting_groups(), now);
         self.writer.kept.removed = self.retention.removed;
         done
     }
@@ -186,8 +187,8 @@ impl ParquetSink {
 
 impl PartitionedHours {
     /// The partition of the hour in which the flow of a row began.
-    fn of_row(self, row: &ExporterRow) -> HourPartition {
-        self.partition_of(row.record.first_ns())
+    fn partition_of_row(self, row: &ExporterRow) -> HourPartition {
+        self.partition_or_unknown(row.record.first_ns())
     }
 }
 
@@ -201,8 +202,8 @@ struct RowsByHour<'a> {
 fn rows_by_hour(sorted: &[ExporterRow], partitioned: PartitionedHours) -> RowsByHour<'_> {
     let mut hours: BTreeMap<HourPartition, &[ExporterRow]> = BTreeMap::new();
     let mut rest: Vec<ExporterRow> = Vec::new();
-    for rows in sorted.chunk_by(|a, b| partitioned.of_row(a) == partitioned.of_row(b)) {
-        match partitioned.of_row(&rows[0]) {
+    for rows in sorted.chunk_by(|a, b| partitioned.partition_of_row(a) == partitioned.partition_of_row(b)) {
+        match partitioned.partition_of_row(&rows[0]) {
             HourPartition(None) => rest.extend_from_slice(rows),
             // Rows are sorted by time, so each hour is one chunk and nothing is replaced here.
             hour => drop(hours.insert(hour, rows)),
@@ -244,7 +245,7 @@ impl RecordSink for ParquetSink {
         if self.ledgers.len() < MAX_LEDGERS {
             return Ok(());
         }
-        self.group_ledgers().and_then(|()| self.write_due_row_groups())
+        self.make_ledger_row_groups().and_then(|()| self.write_due_row_groups())
     }
 
     fn on_tick(&mut self, now: MonoTime) -> Result<(), Error> {
@@ -262,8 +263,9 @@ impl RecordSink for ParquetSink {
         } else if now.since(since) >= self.options.file_age {
             done = self.end_all_files();
         } else if self.is_group_due(now) {
-            // All hours are written: a killed process must lose only the records that arrived last. A record of a group states
-            // what is stored before it, so a restarted collector would never ask for a lost one of another hour again.
+            // All hours are written: a killed process must lose only the records that arrived last. A record of a group
+            // of meters states what was stored before it, so a restarted collector would never ask again for a lost
+            // record of another hour.
             done = self.make_all_row_groups();
         }
         self.write_due_row_groups().and(done)
@@ -278,7 +280,7 @@ impl RecordSink for ParquetSink {
     fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
         let done = self.flush_records();
         // The counts are final after this: everything that still waits counts as lost.
-        self.writer.abandon_unstored_batches();
+        self.writer.abandon_unstored_records();
         (self.writer.kept, done)
     }
 
@@ -289,7 +291,7 @@ impl RecordSink for ParquetSink {
 
 impl Drop for ParquetSink {
     fn drop(&mut self) {
-        // Records must not be lost if the caller did not call `close`. No caller can receive an error here.
+        // Records must not be lost if the caller did not call `close_sink`. No caller can receive an error here.
         drop(self.flush_records());
     }
 }

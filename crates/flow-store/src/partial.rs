@@ -74,13 +74,14 @@ impl PartialFile {
     /// Adds a row group, or leaves the file as it was.
     pub(super) fn append_group(&mut self, group: &EncodedGroup) -> Result<(), Error> {
         // The block is encoded for this very offset, because the metadata has absolute offsets.
-        let placed = group.place_group_at(self.end).map_err(Error::Encode)?;
+        let placed = group.encode_block_at(self.end).map_err(Error::Encode)?;
         // Everything except the pages: the head and the footer of the block.
         let footer_bytes = self.footer_bytes + (placed.block.len() - group.page_bytes()) as u64;
         // The sum of both footers is more than the joint one, so the file can always be finished.
         let wanted = placed.block.len() as u64 + footer_bytes;
         reserve_space_beyond(&self.claimed.file, self.end, wanted).map_err(self.file_error("write"))?;
-        // If this fails, `end` is unchanged: bytes beyond it are overwritten later, or `finish` cuts them off.
+        // If this fails, `end` is unchanged: bytes beyond it are overwritten later, or `finish_claimed_file` cuts them
+        // off.
         self.write_bytes(&placed.block)?;
         self.footer_bytes = footer_bytes;
         self.carried.add_records(group.carried);
@@ -114,7 +115,7 @@ impl PartialFile {
     pub(super) fn removed_error(&self) -> Error {
         self.file_error("finish")(io::Error::new(
             ErrorKind::NotFound,
-            "it was removed, or renamed by another process",
+            "the file was removed, or another process renamed it",
         ))
     }
 }

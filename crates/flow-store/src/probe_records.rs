@@ -68,7 +68,7 @@ const TEXT_COLUMNS: [(&str, TextColumn); 2] = [
     }),
 ];
 
-/// The content of a Parquet file.
+/// Encodes a header and records as the content of a Parquet file.
 pub fn encode_parquet(header: &ProbeHeader, records: &[ProbeRecord]) -> Result<Vec<u8>, Error> {
     let properties = WriterProperties::builder()
         .set_created_by(concat!("packetrig ", env!("CARGO_PKG_VERSION")).into())
@@ -118,7 +118,7 @@ fn text_type(name: &str) -> Result<Type, Error> {
         .build()?)
 }
 
-// Writes the columns in the order of `schema`.
+// Writes the columns in the order of `build_schema`.
 fn write_columns(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     rows: &[ProbeRecord],

@@ -1,8 +1,8 @@
 //! Progress of a collector: how much is stored of each exporter, for the next collector if this one is killed.
 //!
-//! Records wait in memory until there are enough for a row group. A killed process loses them, and nobody
-//! knows that they had come. So whenever all received records are stored, the collector writes its counts to
-//! a progress file. Rows in newer files were stored afterwards. The sum is the stored amount of an exporter;
+//! Records wait in memory until there are enough for a row group. A killed process loses them, and the next
+//! process cannot know that they had arrived. So whenever all received records are stored, the collector writes its
+//! counts to a progress file. Rows in newer files were stored afterwards. The sum is the stored amount of an exporter;
 //! the exporter's own counts say how much it had sent.
 //!
 //! Invariant: the file is locked while its collector runs. Its last whole line counts.
@@ -61,7 +61,7 @@ impl ExporterProgress {
 }
 
 impl ProgressNumber {
-    /// The same number after more records.
+    /// The same sequence number, with `more` stored records added.
     const fn with_records(mut self, more: u64) -> Self {
         self.records = self.records.saturating_add(more);
         self
@@ -73,7 +73,8 @@ pub type StoredProgress = BTreeMap<RecordMaker, ExporterProgress>;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct ProgressLine {
-    /// When everything was stored, in nanoseconds since 1970; the time of the file if this line was written then.
+    /// When everything was stored, in nanoseconds since 1970. `None` if that was when this line was written: then the
+    /// modification time of the file counts.
     at_ns: Option<u64>,
     /// Identifies the file; 0 if its collector was killed before it wrote a line.
     number: u64,
@@ -99,7 +100,7 @@ impl ProgressFile {
     pub fn create_in(directory: &Path, killed: &KilledCollectorRecords) -> Result<Self, Error> {
         for number in 0.. {
             let path = directory.join(format!("{PROGRESS_FILE_PREFIX}{number:03}{PROGRESS_FILE_SUFFIX}"));
-            let file = match private_files::create_private_file(&path) {
+            let file = match private_files::create_new_private_file(&path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(Error::file("create", path)(error)),
@@ -115,7 +116,7 @@ impl ProgressFile {
         Err(Error::Nothing { path: directory.to_owned() })
     }
 
-    /// Writes the progress at a moment when everything that came until now is stored.
+    /// Writes the progress. Everything that arrived until now must be stored.
     pub fn record_stored_progress(&mut self, progress: &StoredProgress) -> Result<(), Error> {
         // No record came since the last note, so another line and sync are not needed.
         if self.last.as_ref() == Some(progress) {

@@ -14,10 +14,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Maximum number of orders that wait; the number of waiting records is bounded, too.
+/// Maximum number of commands that wait in the queue; the number of waiting records is bounded, too.
 const MAX_QUEUED_ORDERS: usize = 4096;
 
-/// Called on the sink's thread, with whether everything that it took before is stored.
+/// Called on the sink's thread. The argument is true if every record that the sink took before is stored.
 pub type StoredCallback = Box<dyn FnOnce(bool) + Send>;
 
 enum SinkCommand {
@@ -108,7 +108,7 @@ impl QueuedSink {
         let theirs = Arc::clone(&shared);
         let thread =
             thread::Builder::new().name("flow-sink".into()).spawn(move || run_sink(sink, &received, &theirs));
-        let thread = thread.map_err(Error::network("the thread of a sink"))?;
+        let thread = thread.map_err(Error::network("cannot start the thread of a sink for flow records"))?;
         Ok(Self {
             orders: Some(orders),
             thread: Some(thread),
@@ -130,12 +130,13 @@ impl QueuedSink {
         let carried = sum_carried(records);
         let count = records.len() as u64;
         self.offered.add_records(carried);
-        // Room is reserved first and the order sent afterwards, without the lock: the thread needs it to make room.
+        // Room is reserved first and the command is sent afterwards, without the lock: the thread needs it to make
+        // room.
         let has_room = self.orders.is_some() && self.shared.reserve_room(count, self.records_most, policy);
         if !has_room {
             self.dropped.add_records(carried);
-        } else if !self.send_order(SinkCommand::Records(records.to_vec(), source), policy) {
-            // The queue of orders was full, or the thread has ended: the reserved room is given back.
+        } else if !self.send_command(SinkCommand::Records(records.to_vec(), source), policy) {
+            // The queue of commands was full, or the thread has ended: the reserved room is given back.
             self.shared.lock_state().queued -= count;
             self.dropped.add_records(carried);
         }
@@ -151,17 +152,18 @@ impl QueuedSink {
         at_ns: u64,
         policy: QueuePolicy,
     ) -> Result<(), Error> {
-        self.send_order(SinkCommand::Ledger(Box::new(*ledger), source, at_ns), policy);
+        self.send_command(SinkCommand::Ledger(Box::new(*ledger), source, at_ns), policy);
         self.take_error()
     }
 
-    /// Performs the due work, and then calls `note`.
-    pub fn run_due_work_with_note(&mut self, now: MonoTime, note: StoredCallback) -> Result<(), Error> {
-        self.send_order(SinkCommand::Tick(now, Some(note)), QueuePolicy::Drop);
+    /// Makes the sink perform its due work, and then calls `note` on the sink's thread. If the queue
+    /// is full, neither happens.
+    pub fn run_due_work_then_call(&mut self, now: MonoTime, note: StoredCallback) -> Result<(), Error> {
+        self.send_command(SinkCommand::Tick(now, Some(note)), QueuePolicy::Drop);
         self.take_error()
     }
 
-    fn send_order(&self, order: SinkCommand, policy: QueuePolicy) -> bool {
+    fn send_command(&self, order: SinkCommand, policy: QueuePolicy) -> bool {
         let Some(orders) = &self.orders else { return false };
         match policy {
             QueuePolicy::Wait => orders.send(order).is_ok(),
@@ -233,12 +235,12 @@ impl RecordSink for QueuedSink {
 
     fn on_tick(&mut self, now: MonoTime) -> Result<(), Error> {
         // A tick that finds no room may be dropped, because the next one comes within about a second.
-        self.send_order(SinkCommand::Tick(now, None), QueuePolicy::Drop);
+        self.send_command(SinkCommand::Tick(now, None), QueuePolicy::Drop);
         self.take_error()
     }
 
     fn flush_records(&mut self) -> Result<(), Error> {
-        self.send_order(SinkCommand::Flush, QueuePolicy::Drop);
+        self.send_command(SinkCommand::Flush, QueuePolicy::Drop);
         self.take_error()
     }
 
@@ -259,7 +261,10 @@ impl RecordSink for QueuedSink {
                     self.dropped,
                 );
                 self.ended = Some(KeptCounts { stored, lost, ..KeptCounts::default() });
-                Err(Error::Refused { peer: "the thread of a sink".into(), said: "it panicked".into() })
+                Err(Error::Refused {
+                    peer: "the thread of a sink for flow records".into(),
+                    said: "the thread panicked; this is a bug in packetrig".into(),
+                })
             }
             None => Ok(()),
         };
@@ -267,7 +272,8 @@ impl RecordSink for QueuedSink {
     }
 
     fn kept_counts(&self) -> KeptCounts {
-        // Offered and dropped records are counted here, the others by the sink on its thread. Records in no account are waiting.
+        // Offered and dropped records are counted here, the others by the sink on its thread. Records in neither
+        // account are waiting.
         let behind = self.ended.unwrap_or_else(|| self.shared.lock_state().kept);
         let mut kept = KeptCounts { offered: self.offered, queue_dropped: self.dropped, ..behind };
         kept.lost.add_records(self.dropped);
@@ -393,7 +399,7 @@ mod tests {
             QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
         let (called, calls) = mpsc::channel();
         sink.write_records(&records(10), RecordMaker::default()).unwrap();
-        sink.run_due_work_with_note(
+        sink.run_due_work_then_call(
             MonoTime::from_nanos(1),
             Box::new(move |is_all| called.send(is_all).unwrap()),
         )

@@ -49,9 +49,9 @@ impl RecentRecords {
             Err(Error::Nothing { .. }) => ListedFiles::default(),
             all => all?,
         };
-        let files = files_of_last_time(all, last);
+        let files = files_written_within(all, last);
         let ends = flow_end_range(&files)?;
-        let first_use_ns = record_first_use(directory, ends.map_or(now_ns, |(first_ns, _)| first_ns))?;
+        let first_use_ns = read_or_write_first_use(directory, ends.map_or(now_ns, |(first_ns, _)| first_ns))?;
         let newest_ns = ends.map_or(now_ns, |(_, last_ns)| last_ns);
         // Older files may have been removed.
         let since_ns = first_use_ns.max(newest_ns.saturating_sub(last.as_u64()));
@@ -63,11 +63,11 @@ impl RecentRecords {
         self.since_ns
     }
 
-    /// Calls `each` with the records that meters of groups made.
-    pub fn for_each_of_groups(&self, each: &mut dyn FnMut(FlowRecord)) -> Result<(), Error> {
+    /// Calls `each` with the records that come from groups of meters.
+    pub fn for_each_group_record(&self, each: &mut dyn FnMut(FlowRecord)) -> Result<(), Error> {
         // The reader threads build the records: parsing the histories takes longer than reading the rows.
         let make = |chunk: &RowChunk, rows: &[usize]| -> Vec<FlowRecord> {
-            rows.iter().filter_map(|row| record_of(chunk, *row)).collect()
+            rows.iter().filter_map(|row| record_with_history(chunk, *row)).collect()
         };
         map_records(&self.files, &FlowFilter::default(), &RECALLED_COLUMNS, make, &mut |records| {
             records.into_iter().for_each(&mut *each);
@@ -77,13 +77,13 @@ impl RecentRecords {
 }
 
 /// Returns the time of the directory's first use; `otherwise_ns`, which is noted, if there is no note that can be read.
-fn record_first_use(directory: &Path, otherwise_ns: u64) -> Result<u64, Error> {
+fn read_or_write_first_use(directory: &Path, otherwise_ns: u64) -> Result<u64, Error> {
     let path = directory.join(FIRST_USE_FILE_NAME);
     let noted = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
     if let Some(noted_ns) = noted {
         return Ok(noted_ns);
     }
-    // Two collectors that start at the same time must not write one draft.
+    // Two collectors that start at the same time must not write the same draft.
     let draft = directory.join(format!("{FIRST_USE_FILE_NAME}.{}", process::id()));
     private_files::create_file(&draft)
         .and_then(|mut file| {
@@ -96,7 +96,7 @@ fn record_first_use(directory: &Path, otherwise_ns: u64) -> Result<u64, Error> {
     Ok(otherwise_ns)
 }
 
-fn files_of_last_time(mut files: ListedFiles, last: Nanos) -> ListedFiles {
+fn files_written_within(mut files: ListedFiles, last: Nanos) -> ListedFiles {
     let written =
         |path: &PathBuf| path.metadata().and_then(|facts| facts.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     let times: Vec<SystemTime> = files.iter().map(written).collect();
@@ -119,7 +119,7 @@ fn flow_end_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
     Ok(all)
 }
 
-fn record_of(chunk: &RowChunk, row: usize) -> Option<FlowRecord> {
+fn record_with_history(chunk: &RowChunk, row: usize) -> Option<FlowRecord> {
     let fields: BTreeMap<String, serde_json::Value> =
         serde_json::from_str(chunk.column(OTHER_FIELDS_COLUMN).word_at(row)).ok()?;
     // Only records of meters of a group have a history; other records are left out.
@@ -189,7 +189,7 @@ mod tests {
         let mut again = GroupedFlows::new(GroupOptions::default(), recent.since_ns());
         let mut recalled = 0;
         recent
-            .for_each_of_groups(&mut |record| {
+            .for_each_group_record(&mut |record| {
                 recalled += 1;
                 again.recall_record(record, 1);
             })

@@ -14,7 +14,7 @@
 use super::Error;
 use super::encode::WritableTable;
 use super::files::{UNFINISHED_FILE_EXTENSION, is_finished_name};
-use super::table_lock::try_lock_table_alone;
+use super::table_lock::try_lock_table_exclusively;
 use super::walk::files_below;
 use packetrig_sys::{disk, private_files};
 use serde::{Deserialize, Serialize};
@@ -48,21 +48,22 @@ fn hidden_file_name(path: &Path, extension: &str) -> PathBuf {
 }
 
 /// The new file that a hidden name with this extension belongs to.
-fn file_of_hidden(hidden: &Path, extension: &str) -> Option<PathBuf> {
+fn new_file_of_hidden_name(hidden: &Path, extension: &str) -> Option<PathBuf> {
     let name = hidden.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(extension)?;
     let path = hidden.with_file_name(name);
     WritableTable::ALL.into_iter().any(|table| is_finished_name(&path, table)).then_some(path)
 }
 
 pub(super) fn is_replacement_note(path: &Path) -> bool {
-    file_of_hidden(path, REPLACES_FILE_SUFFIX).is_some()
+    new_file_of_hidden_name(path, REPLACES_FILE_SUFFIX).is_some()
 }
 
 /// Removes from `files` the files that a newer file has replaced, according to `notes`.
-pub(super) fn remove_replaced_files(files: &mut Vec<PathBuf>, notes: &[PathBuf]) {
+pub(super) fn leave_out_replaced_files(files: &mut Vec<PathBuf>, notes: &[PathBuf]) {
     let mut replaced = BTreeSet::new();
     for note in notes {
-        let Some(path) = file_of_hidden(note, REPLACES_FILE_SUFFIX).filter(|path| path.exists()) else {
+        let Some(path) = new_file_of_hidden_name(note, REPLACES_FILE_SUFFIX).filter(|path| path.exists())
+        else {
             continue;
         };
         if let Ok(Some(content)) = read_note(note) {
@@ -74,7 +75,7 @@ pub(super) fn remove_replaced_files(files: &mut Vec<PathBuf>, notes: &[PathBuf])
     }
 }
 
-/// `None` if the note is not complete: then it was cut off before the new file got its name.
+/// Reads a note. `None` if the note is not complete: then the process was killed before the new file got its name.
 fn read_note(note: &Path) -> io::Result<Option<ReplacementNote>> {
     let content: Option<ReplacementNote> = serde_json::from_str(&fs::read_to_string(note)?).ok();
     // Only names in the same directory are valid: a note must never lead to another place.
@@ -92,8 +93,8 @@ pub(super) fn write_replacement_note(path: &Path, content: &ReplacementNote) -> 
         .map_err(Error::file("write", note))
 }
 
-/// Removes the files that a new one replaces, and its note. It can be repeated.
-pub(super) fn remove_replaced_file(path: &Path, content: &ReplacementNote) -> Result<(), Error> {
+/// Deletes the files that a new file replaces, and its note. This can be repeated.
+pub(super) fn delete_replaced_files(path: &Path, content: &ReplacementNote) -> Result<(), Error> {
     let directory = path.parent().unwrap_or(path);
     let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(content.modified_ns);
     // The time is set before any old file is removed: only the note has the time.
@@ -118,19 +119,20 @@ fn remove_if_exists(path: &Path) -> Result<(), Error> {
 
 /// Finishes the work of a killed compaction in a table, unless the table is being read or compacted.
 pub(super) fn finish_replacements(table: &Path) -> Result<(), Error> {
-    let is_left =
-        |path: &Path| is_replacement_note(path) || file_of_hidden(path, MERGING_FILE_SUFFIX).is_some();
+    let is_left = |path: &Path| {
+        is_replacement_note(path) || new_file_of_hidden_name(path, MERGING_FILE_SUFFIX).is_some()
+    };
     let left = files_below(table, &is_left)?;
     if left.is_empty() {
         return Ok(());
     }
-    // Readers are not in danger: they heed the notes. The next recovery comes back to it.
-    let Some(_lock) = try_lock_table_alone(table) else { return Ok(()) };
+    // If the lock is taken, the next recovery tries again. Readers do not depend on this: they follow the notes.
+    let Some(_lock) = try_lock_table_exclusively(table) else { return Ok(()) };
     for hidden in left {
-        match file_of_hidden(&hidden, REPLACES_FILE_SUFFIX) {
+        match new_file_of_hidden_name(&hidden, REPLACES_FILE_SUFFIX) {
             Some(path) if path.exists() => match read_note(&hidden).map_err(Error::file("read", &hidden))? {
                 Some(content) => {
-                    remove_replaced_file(&path, &content)?;
+                    delete_replaced_files(&path, &content)?;
                     // The name that reserved the number; a recovery leaves it alone beside the finished file.
                     remove_unless_growing(&hidden_file_name(&path, UNFINISHED_FILE_EXTENSION))?;
                 }

@@ -15,10 +15,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Longest time between two looks at all files: other programs may write into the directory, too.
+/// Maximum time between two scans of all files: other programs may write into the directory, too.
 const FILE_RESCAN_INTERVAL: Nanos = Nanos::from_secs(10);
 
-/// A file that limits remove.
+/// A file that has to be removed because of the limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileToRemove {
     pub file: PathBuf,
@@ -36,7 +36,7 @@ pub(super) struct RetentionKeeper {
     limits: RetentionLimits,
     found: FinishedFiles,
     scanned: Option<MonoTime>,
-    /// Bytes written since the last look.
+    /// Bytes written since the last scan.
     written: u64,
     pub(super) removed: RemovedFiles,
 }
@@ -76,8 +76,8 @@ impl RetentionKeeper {
         self.limits.free.and_then(|_| disk::free_bytes(&self.directory).ok())
     }
 
-    /// The limit that removes the oldest file, if there is one. `free`: free bytes of the disk, plus the
-    /// bytes that this pass has removed.
+    /// The exceeded limit because of which the oldest file has to be removed; `None` if there is no such limit or
+    /// no file. `free`: free bytes of the disk, plus the bytes that this pass has removed.
     fn exceeded_limit(&self, free: Option<u64>) -> Option<ExceededLimit> {
         let stored = StoredAmounts {
             bytes: self.found.total_bytes().saturating_add(self.written),
@@ -134,7 +134,7 @@ fn remove_empty_partition(file: &Path) {
     }
 }
 
-/// The files of a directory that the limits remove now, oldest first.
+/// The files of a directory that have to be removed now because of the limits, oldest first.
 pub fn files_to_remove(directory: &Path, limits: RetentionLimits) -> Result<Vec<FileToRemove>, Error> {
     // A dry run uses the same decisions as a removal, so that it shows what will happen.
     let mut keeper = scanned_keeper(directory, limits)?;
@@ -155,7 +155,7 @@ pub fn files_to_remove(directory: &Path, limits: RetentionLimits) -> Result<Vec<
     Ok(to_remove)
 }
 
-/// Removes the files of a directory that the limits remove now.
+/// Removes the oldest files of a directory until it is within the limits.
 pub fn remove_old_files(directory: &Path, limits: RetentionLimits) -> Result<RemovedFiles, Error> {
     let mut keeper = scanned_keeper(directory, limits)?;
     keeper.remove_oldest_files()?;
@@ -163,7 +163,7 @@ pub fn remove_old_files(directory: &Path, limits: RetentionLimits) -> Result<Rem
 }
 
 fn scanned_keeper(directory: &Path, limits: RetentionLimits) -> Result<RetentionKeeper, Error> {
-    // A missing directory, or one without records, is a wrong name.
+    // A missing directory, or one without records, means that the user gave a wrong name.
     fs::read_dir(directory).map_err(Error::file("read", directory))?;
     if WritableTable::ALL.iter().all(|table| !directory.join(table.name()).is_dir()) {
         return Err(Error::Nothing { path: directory.to_owned() });

@@ -136,8 +136,8 @@ impl EncodedGroup {
         self.pages.len()
     }
 
-    /// Makes its block for offset `start` of a file.
-    pub(super) fn place_group_at(&self, start: u64) -> Result<PlacedGroup> {
+    /// Encodes the block of this row group for the offset `start` of a file.
+    pub(super) fn encode_block_at(&self, start: u64) -> Result<PlacedGroup> {
         // The offset moves the pages from their place in memory, after the magic, to their later place after
         // the block's head.
         let by = (start + RowGroupBlockHead::ENCODED_BYTES as u64).cast_signed() - FIRST_ROW_GROUP_OFFSET;

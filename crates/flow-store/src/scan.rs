@@ -14,7 +14,7 @@ use super::Error;
 use super::cells::ColumnCells;
 use super::encode::WritableTable;
 use super::filter::FlowFilter;
-use super::replacement::{is_replacement_note, remove_replaced_files};
+use super::replacement::{is_replacement_note, leave_out_replaced_files};
 use super::table_lock::TableReadLocks;
 use super::walk::files_below;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
@@ -142,8 +142,8 @@ fn list_files(places: &[PathBuf], table: WritableTable) -> Result<Vec<PathBuf>, 
                 |path: &Path| is_replacement_note(path) || is_visible_path(path) && is_of_table(path, table);
             let (notes, mut found): (Vec<_>, Vec<_>) =
                 files_below(place, &is_wanted)?.into_iter().partition(|path| is_replacement_note(path));
-            // Notes of a compaction that was killed.
-            remove_replaced_files(&mut found, &notes);
+            // The notes of a killed compaction tell which files a newer one replaces.
+            leave_out_replaced_files(&mut found, &notes);
             // A directory may have no ledgers: not every meter sends them.
             if found.is_empty() && table == WritableTable::Flows {
                 return Err(Error::Nothing { path: place.clone() });
@@ -198,8 +198,8 @@ impl std::fmt::Debug for ScanTerms<'_> {
 /// Called with each chunk and its selected rows. Returns whether to continue.
 pub type ChunkCallback<'a> = dyn FnMut(&RowChunk, &[usize]) -> ControlFlow<()> + 'a;
 
-/// Gives the rows that a filter selects, chunk by chunk, with the filter's columns and the wanted ones, until `each` stops. Several
-/// threads read and filter, but chunks are given in the order of files and rows.
+/// Calls `each` with the rows that a filter selects, chunk by chunk, with the filter's columns and the wanted ones,
+/// until it stops. Several threads read and filter, but `each` gets the chunks in the order of files and rows.
 pub fn scan_records(
     files: &[PathBuf],
     filter: &FlowFilter,
@@ -209,7 +209,7 @@ pub fn scan_records(
     scan_selection(files, RowSelection::Filter(filter), wanted, each)
 }
 
-/// Like [`scan_records`], but the reading threads make something of each chunk, and `each` gets that.
+/// Like [`scan_records`], but the reading threads call `map` for each chunk, and `each` gets the results.
 pub fn map_records<T: Send>(
     files: &[PathBuf],
     filter: &FlowFilter,
@@ -395,7 +395,7 @@ pub fn flow_start_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> 
     Ok(whole)
 }
 
-/// `None` if it has been removed since it was found, as files that are too old are.
+/// Opens a file; `None` if it was removed since it was listed, for example because it was too old.
 pub(super) fn open_file_if_exists(path: &Path) -> Result<Option<SerializedFileReader<File>>, Error> {
     match open_parquet(path) {
         Err(Error::File { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),

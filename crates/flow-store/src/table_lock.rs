@@ -35,10 +35,10 @@ impl TableReadLocks {
                 continue;
             }
             last = parent;
-            let Some(table) = table_of(file) else { continue };
+            let Some(table) = table_directory_of(file) else { continue };
             if let Entry::Vacant(place) = self.0.entry(table) {
                 has_new = true;
-                // A file system without locks has no compaction either: that needs the lock.
+                // Without locks in the file system there is no compaction either, because compaction needs the lock.
                 let opened = File::open(place.key());
                 place.insert(opened.and_then(|opened| opened.lock_shared().map(|()| opened)).ok());
             }
@@ -47,30 +47,30 @@ impl TableReadLocks {
     }
 }
 
-/// Holds a table alone until it is dropped; waits for its readers.
-pub(super) fn lock_table_alone(table: &Path) -> io::Result<File> {
+/// Waits for the readers of a table, and locks it exclusively until the returned file is dropped.
+pub(super) fn lock_table_exclusively(table: &Path) -> io::Result<File> {
     let opened = File::open(table)?;
     opened.lock()?;
     Ok(opened)
 }
 
-/// Like [`lock_table_alone`]; `None` if the table has readers.
-pub(super) fn try_lock_table_alone(table: &Path) -> Option<File> {
+/// Like [`lock_table_exclusively`]; `None` if the table has readers.
+pub(super) fn try_lock_table_exclusively(table: &Path) -> Option<File> {
     let opened = File::open(table).ok()?;
     opened.try_lock().ok()?;
     Some(opened)
 }
 
 /// The directory of the table that a file belongs to.
-fn table_of(file: &Path) -> Option<PathBuf> {
-    // Resolved first: a partition that was named as `.` has no telling path.
+fn table_directory_of(file: &Path) -> Option<PathBuf> {
+    // The path is resolved first: a partition that was given as `.` does not show its name.
     let parent =
         file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let parent = parent.canonicalize().ok()?;
     let table = parent.ancestors().take(LEVELS_BELOW_TABLE).find(|place| {
         WritableTable::ALL.iter().any(|table| place.file_name().is_some_and(|name| name == table.name()))
     });
-    // A table that is a link to another disk has another name there: then the day's directory tells.
+    // A table that is a link to another disk may have another name there: then the day's directory shows where it is.
     let of_partition = || {
         let is_day =
             |place: &&Path| place.file_name().is_some_and(|name| name.to_string_lossy().starts_with("date="));

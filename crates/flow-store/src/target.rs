@@ -19,12 +19,15 @@ impl StoreTarget {
     /// Sets the user's password, for a target that has one.
     pub fn set_password(&mut self, password: String) -> Result<(), Error> {
         let Self::ClickHouse(options) = self else {
-            return Err(Error::Target { text: self.to_string(), why: "only clickhouse:// takes a password" });
+            return Err(Error::Target {
+                text: self.to_string(),
+                why: "only a clickhouse:// target can have a password",
+            });
         };
         // The password becomes a header line: a line break in it would add headers.
         if password.contains(char::is_control) {
             let text = self.to_string();
-            return Err(Error::Target { text, why: "its password contains control characters" });
+            return Err(Error::Target { text, why: "the password contains control characters" });
         }
         options.password = password;
         Ok(())
@@ -45,13 +48,13 @@ impl FromStr for StoreTarget {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         // The text is part of the error. If it contains a password by mistake, that is removed.
-        read_target(text).map_err(|why| Error::Target { text: without_scheme(&without_password(text)), why })
+        parse_target(text).map_err(|why| Error::Target { text: without_scheme(&without_password(text)), why })
     }
 }
 
-fn read_target(text: &str) -> Result<StoreTarget, &'static str> {
+fn parse_target(text: &str) -> Result<StoreTarget, &'static str> {
     match text.split_once("://") {
-        None if text.is_empty() => Err("name a directory"),
+        None if text.is_empty() => Err("give a directory"),
         None => Ok(StoreTarget::Directory(ParquetOptions::new(text))),
         Some(("kafka", rest)) => parse_kafka_target(rest)
             .map(StoreTarget::Kafka)
@@ -71,8 +74,8 @@ fn parse_kafka_target(rest: &str) -> Option<KafkaOptions> {
 
 fn parse_clickhouse_target(rest: &str) -> Result<ClickHouseOptions, &'static str> {
     const SYNTAX_HINT: &str = "write HOST/TABLE, or in full USER@HOST:PORT/DATABASE.TABLE; names consist of letters, digits and `_`";
-    const PASSWORD_WARNING: &str = "every user of this machine can read a password on the command line: write it into a file and \
-                            name that with --clickhouse-password-file, or in PACKETRIG_CLICKHOUSE_PASSWORD_FILE";
+    const PASSWORD_WARNING: &str = "every user of this machine can read a password on the command line: write the password into a file, and \
+                            give the file with --clickhouse-password-file or PACKETRIG_CLICKHOUSE_PASSWORD_FILE";
     if has_password(rest) {
         return Err(PASSWORD_WARNING);
     }
@@ -99,7 +102,7 @@ fn without_scheme(text: &str) -> String {
     rest.unwrap_or(text).to_owned()
 }
 
-// Splits at the last `@`, as `clickhouse` does: a password may contain one.
+// Splits at the last `@`, as `parse_clickhouse_target` does: a password may contain one.
 fn has_password(rest: &str) -> bool {
     rest.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
 }

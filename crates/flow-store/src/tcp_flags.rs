@@ -22,7 +22,7 @@ pub fn tcp_flag_letters(bits: u64) -> String {
 pub(super) fn tcp_flag_mask(text: &str) -> Option<u64> {
     let mut mask = 0;
     for letter in text.chars().map(|letter| letter.to_ascii_uppercase()) {
-        // A letter's place in LETTERS is the number of its bit.
+        // The index of a letter in `TCP_FLAG_LETTERS` is the number of its bit.
         let bits =
             if letter == ALL_FLAGS_LETTER { ALL_FLAGS_MASK } else { 1 << TCP_FLAG_LETTERS.find(letter)? };
         if mask & bits == bits {

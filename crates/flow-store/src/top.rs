@@ -72,7 +72,7 @@ pub struct GroupTotals {
     pub bytes: u64,
 }
 
-/// The totals of a group, and their time.
+/// The totals of a group, and the time of its first and last packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupSum {
     pub sum: GroupTotals,
@@ -192,14 +192,18 @@ struct TopScan<'a> {
 impl TopScan<'_> {
     /// The records that are scanned, once for both directions: a record with either half is selected, and each half is filtered again.
     fn selection(&self) -> FlowFilter {
-        if self.grouping.is_of_direction() { self.filter.or(&self.reverse) } else { self.filter.clone() }
+        if self.grouping.distinguishes_direction() {
+            self.filter.or(&self.reverse)
+        } else {
+            self.filter.clone()
+        }
     }
 
     /// Calls `add` with the key and the sum of each half of a record that is selected.
     // Generic, so that the call in the inner loop is inlined.
     fn count_chunk(&self, chunk: &RowChunk, rows: &[usize], add: &mut impl FnMut(&[u8], GroupSum)) {
         // Both halves of a record have the same key, so a record is counted once and filtered as a whole.
-        if !self.grouping.is_of_direction() {
+        if !self.grouping.distinguishes_direction() {
             return self.count_rows(chunk, rows, FlowDirection::Both, add);
         }
         let forward = self.filter.select_among(chunk, rows.to_vec());
@@ -279,7 +283,7 @@ impl TopOrder {
 }
 
 impl GroupSum {
-    /// The value that it is ordered by. Rates are whole numbers here; without a duration they are zero.
+    /// The value that the group is ordered by. Rates are whole numbers here; without a duration they are zero.
     pub fn order_value(&self, order: TopOrder) -> u64 {
         let duration_ns = self.duration_ns();
         let GroupTotals { flows, packets, bytes } = self.sum;
@@ -296,17 +300,17 @@ impl GroupSum {
 
     /// Packets per second, with decimals. A single packet has no rate.
     pub fn packet_rate(&self) -> Option<f64> {
-        exact_ratio(self.sum.packets as f64 * 1e9, self.duration_ns())
+        ratio_to_three_decimals(self.sum.packets as f64 * 1e9, self.duration_ns())
     }
 
     /// Bits per second, with decimals.
     pub fn bit_rate(&self) -> Option<f64> {
-        exact_ratio(self.sum.bytes as f64 * 8e9, self.duration_ns())
+        ratio_to_three_decimals(self.sum.bytes as f64 * 8e9, self.duration_ns())
     }
 
     /// Mean size of a packet, with decimals.
     pub fn packet_size(&self) -> Option<f64> {
-        exact_ratio(self.sum.bytes as f64, self.sum.packets)
+        ratio_to_three_decimals(self.sum.bytes as f64, self.sum.packets)
     }
 
     const fn duration_ns(&self) -> u64 {
@@ -330,8 +334,9 @@ impl GroupSum {
     }
 }
 
-/// A quotient, to three decimals: more would only be noise of binary fractions.
-fn exact_ratio(of: f64, per: u64) -> Option<f64> {
+/// A quotient, rounded to three decimals: more would only be rounding noise of binary fractions. `None` if
+/// the divisor is zero.
+fn ratio_to_three_decimals(of: f64, per: u64) -> Option<f64> {
     (per > 0).then(|| (of / per as f64 * 1000.0).round() / 1000.0)
 }
 

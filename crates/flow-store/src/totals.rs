@@ -87,7 +87,7 @@ pub fn flow_totals_with(
     let bucket_ns = match bucket {
         // A length of zero would be a division by zero.
         Some(bucket) => bucket.as_u64().max(1),
-        None => fitting_length(flow_start_range(files)?, filter),
+        None => default_bucket_length(flow_start_range(files)?, filter),
     };
     let counted = count_records(
         terms,
@@ -101,11 +101,12 @@ pub fn flow_totals_with(
     Ok(merged.unwrap_or_else(|| TotalsCounter::new(bucket_ns)).into_totals())
 }
 
-fn fitting_length(range: Option<(u64, u64)>, filter: &FlowFilter) -> u64 {
+fn default_bucket_length(range: Option<(u64, u64)>, filter: &FlowFilter) -> u64 {
     let (first, last) = range.unwrap_or_default();
     let first = filter.span.from_ns.map_or(first, |from| from.max(first));
     let last = filter.span.to_ns.map_or(last, |to| to.min(last));
-    // The smallest usual length that does not make more than BUCKETS buckets; for long spans, whole weeks.
+    // The smallest usual length that does not make more than [`DEFAULT_BUCKET_COUNT`] buckets; for long spans, whole
+    // weeks.
     let aim = last.saturating_sub(first) / DEFAULT_BUCKET_COUNT;
     let fits = BUCKET_LENGTHS_S.iter().map(|seconds| seconds * SECOND).find(|&length| length >= aim);
     fits.unwrap_or_else(|| aim.next_multiple_of(BUCKET_LENGTHS_S[13] * SECOND))
@@ -115,7 +116,7 @@ fn fitting_length(range: Option<(u64, u64)>, filter: &FlowFilter) -> u64 {
 struct TotalsCounter {
     totals: FlowTotals,
     protocols: [TotalsRow; 256],
-    /// Buckets from here on are beside the timeline.
+    /// Buckets from this start on are left out of the timeline.
     timeline_end: u64,
 }
 
@@ -190,7 +191,8 @@ impl TotalsCounter {
 }
 
 impl FlowTotals {
-    /// Counts a record, from its values in the order of [`TOTAL_COLUMNS`], but for protocol and timeline. Returns its sum.
+    /// Counts a record, from its values in the order of [`TOTAL_COLUMNS`], except for its protocol and the
+    /// timeline. Returns its sum.
     fn count_record(&mut self, values: [u64; TOTAL_COLUMNS.len()]) -> GroupTotals {
         let [
             start,
@@ -224,7 +226,7 @@ impl FlowTotals {
         sum
     }
 
-    /// Adds other totals, but for protocols and the timeline.
+    /// Adds other totals, except for protocols and the timeline.
     fn add_totals(&mut self, other: &Self) {
         self.records += other.records;
         self.sum.add_totals(other.sum);

@@ -1,6 +1,7 @@
 //! The ledger as a list of numbered, named values: how it travels in options records of IPFIX and in SIM.
 //!
-//! Numbers are those of elements below [`ENTERPRISE_NUMBER`]; they are never given to another account. A new one is added at the end.
+//! The numbers are element numbers of the enterprise [`ENTERPRISE_NUMBER`]. A number is never given to another account;
+//! new accounts are added at the end.
 
 use crate::ledger::MeterLedger;
 
@@ -14,7 +15,7 @@ pub const UNKNOWN_VALUE: u64 = u64::MAX;
 /// A value of the ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerValue {
-    /// Number of its element, of [`ENTERPRISE_NUMBER`].
+    /// Element number within the enterprise [`ENTERPRISE_NUMBER`].
     pub id: u16,
     /// Name of the element, in IANA's style.
     pub name: &'static str,
@@ -109,7 +110,7 @@ pub const LEDGER_ACCOUNTS: &[LedgerValue] = accounts! {
     146 "parserUnsplitPacketTotalCount" packets.unsplit;
 };
 
-/// The account of a number.
+/// Returns the account with this element number.
 pub(crate) fn ledger_value_by_id(id: u16) -> Option<&'static LedgerValue> {
     // Numbers have no gap, so the position follows from the number.
     LEDGER_ACCOUNTS.get(usize::from(id.checked_sub(LEDGER_ACCOUNTS[0].id)?))

@@ -1,7 +1,7 @@
 //! A flow's key in a form that is the same seen from both ends: six words, the lower end first.
 //!
-//! An ICMP reply is written as its request, so both are of one flow. It does no hashing and reads no packet. Where each
-//! direction is a flow of its own, source and destination keep their places.
+//! An ICMP reply is written as its request, so both are of one flow. If each direction is a flow of its own, source and
+//! destination keep their places. This module hashes nothing and reads no packet.
 //!
 //! Invariant: two keys have the same words exactly if they are of the same flow.
 
@@ -25,7 +25,7 @@ impl CanonicalKey {
         let low = source.min(destination);
         let high = source.max(destination);
         // A reply is written as its request, so both directions of an echo have the same words.
-        let type_code = question_type_code(key.protocol, key.destination_port);
+        let type_code = request_type_code(key.protocol, key.destination_port);
         Self { words: pack_words(key, low, high, type_code), flipped: source > destination }
     }
 
@@ -66,7 +66,7 @@ pub(crate) const fn is_icmp(protocol: u8) -> bool {
     matches!(protocol, ICMP | ICMPV6)
 }
 
-/// A type of ICMP that asks, and the one that answers it.
+/// An ICMP type of a request, and the type of its reply.
 struct IcmpExchange {
     protocol: u8,
     question: u8,
@@ -88,8 +88,8 @@ const ICMP_EXCHANGES: [IcmpExchange; 6] = [
     icmp_exchange(ICMPV6, 139, 140), // node information
 ];
 
-/// Type and code of the question, if this is an answer of ICMP.
-pub(crate) const fn question_type_code(protocol: u8, type_code: u16) -> u16 {
+/// Returns type and code of the request if these are of an ICMP reply. Any other type and code stay as they are.
+pub(crate) const fn request_type_code(protocol: u8, type_code: u16) -> u16 {
     let [kind, code] = type_code.to_be_bytes();
     let mut at = 0;
     while at < ICMP_EXCHANGES.len() {
@@ -114,7 +114,7 @@ pub(crate) const fn counterpart_type_code(protocol: u8, type_code: u16) -> u16 {
         }
         at += 1;
     }
-    question_type_code(protocol, type_code)
+    request_type_code(protocol, type_code)
 }
 
 /// One end of a flow. Ends are ordered by address, then by port.
@@ -127,7 +127,7 @@ struct KeyEndpoint {
 /// Returns the source and the destination end.
 fn key_endpoints(key: &FlowKey) -> [KeyEndpoint; 2] {
     // The type and code of ICMP are stored as the destination port, but belong to neither end: kept here,
-    // they would change ends with every reply. `words` places them separately.
+    // they would change ends with every reply. `pack_words` places them separately.
     let has_ports = !is_icmp(key.protocol);
     [(key.source, key.source_port), (key.destination, key.destination_port)].map(|(address, port)| {
         KeyEndpoint { address: u128::from_be_bytes(address), port: if has_ports { port } else { 0 } }
@@ -217,6 +217,6 @@ mod tests {
         let unreachable = FlowKey { destination_port: 0x0301, ..answer };
         assert_eq!(CanonicalKey::from_key(&ask).words, CanonicalKey::from_key(&answer).words);
         assert_ne!(CanonicalKey::from_key(&ask).words, CanonicalKey::from_key(&unreachable).words);
-        assert_eq!(question_type_code(ICMPV6, 0x8100), 0x8000);
+        assert_eq!(request_type_code(ICMPV6, 0x8100), 0x8000);
     }
 }

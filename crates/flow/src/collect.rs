@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  datagram or framed message -> Collector -> Session (one per exporter, domain and protocol)
-//!                                               |- sequence   lost, late, doubled, begun anew
+//!                                               |- sequence   lost, late, duplicated, restarted
 //!                                               |- templates  kept, replaced, withdrawn, expired
 //!                                               |- waiting    data before its template
 //!                                               '- draft      fields -> FlowRecord

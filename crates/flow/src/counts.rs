@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Counts of packets by outcome. Values add up over workers and intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketCounts {
-    /// Packets given to the parser. One that was merged on its way counts as the packets that it was on the wire.
+    /// Packets given to the parser. A merged packet counts as the packets that it was on the wire.
     pub seen: u64,
     /// Bytes of these packets on the link, without FCS.
     pub seen_bytes: u64,
@@ -15,7 +15,7 @@ pub struct PacketCounts {
     pub ignored: [u64; IgnoredReason::ALL.len()],
     /// Packets in a flow of the table, or in a flow that was reported.
     pub metered: u64,
-    /// Packets that found no place in the table: counted here and in no record.
+    /// Packets for which the table had no room: they are in no record.
     pub untracked: u64,
     /// Packets in flows that the table still holds.
     pub live: u64,
@@ -39,7 +39,7 @@ pub struct PacketCounts {
     pub unsplit: u64,
 }
 
-/// Causes by their names, so that a reader need not know their order.
+/// Serializes the counts by the names of their causes, so that a reader need not know their order.
 mod by_cause {
     use crate::packet::IgnoredReason;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -62,7 +62,7 @@ mod by_cause {
 
 /// Two sums that should be equal and are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{rule}: {left} and {right}")]
+#[error("the rule `{rule}` does not hold: {left} and {right}")]
 pub struct CountImbalance {
     pub rule: &'static str,
     pub left: u64,
@@ -86,7 +86,7 @@ impl PacketCounts {
     }
 
     /// Returns by how much the packets on the wire exceed the packets from the source.
-    pub const fn split_off(&self) -> u64 {
+    pub const fn packets_gained_by_splitting(&self) -> u64 {
         self.merged_packets - self.merged
     }
 

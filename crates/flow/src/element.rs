@@ -88,83 +88,83 @@ fn foreign_field<T: Default>(record: &FlowRecord, field: impl Fn(&ForeignFields)
 
 pub const FLOW_ELEMENTS: &[FlowElement] = elements! {
     "flowStartNanoseconds" "start" 156 ElementKind::Time, "ns", record => ElementValue::Number(record.first_ns()),
-        "first packet of either direction";
+        "time of the first packet of either direction";
     "flowEndNanoseconds" "end" 157 ElementKind::Time, "ns", record => ElementValue::Number(record.last_ns()),
-        "last packet";
+        "time of the last packet of either direction";
     "ipVersion" "version" 60 U8, "", record => number_value(if record.key.is_ipv4() { 4_u8 } else { 6 }),
         "4 or 6";
     "sourceIPv6Address" "src-ip" 27 ElementKind::Address, "", record => ElementValue::Address(record.key.source),
-        "the end that was seen first";
+        "address of the end that was seen first";
     "destinationIPv6Address" "dst-ip" 28 ElementKind::Address, "", record => ElementValue::Address(record.key.destination),
-        "the other end";
+        "address of the other end";
     "sourceTransportPort" "src-port" 7 U16, "", record => number_value(record.key.source_port),
-        "0 where there are none";
+        "0 if the protocol has no ports";
     "destinationTransportPort" "dst-port" 11 U16, "", record => number_value(record.shown_destination_port()),
-        "of ICMP, type × 256 + code of the first packet";
+        "for ICMP: type × 256 + code of the first packet";
     "protocolIdentifier" "protocol" 4 U8, "", record => number_value(record.key.protocol),
-        "behind extension headers";
+        "for IPv6: the protocol after the extension headers";
     "packetDeltaCount" "packets" 2 U64, "packets", record => number_value(record.forward.packets),
-        "from source to destination";
+        "packets from source to destination";
     "octetDeltaCount" "bytes" 1 U64, "bytes", record => number_value(record.forward.bytes),
-        "of IP, headers included, from source to destination";
+        "IP bytes, headers included, from source to destination";
     "layer2OctetDeltaCount" "frame-bytes" 352 U64, "bytes", record => number_value(record.forward.frame_bytes),
-        "of whole frames, without FCS, from source to destination";
+        "bytes of whole frames, without FCS, from source to destination";
     "tcpControlBits" "flags" 6 U16, "", record => number_value(record.forward.tcp_flags),
         "all TCP flags seen from source to destination";
     "reversePacketDeltaCount" "packets-back" 2 U64, "packets", record => number_value(record.reverse.packets),
-        "the other way; zero in one-way records";
+        "packets from destination to source; 0 in one-way records";
     "reverseOctetDeltaCount" "bytes-back" 1 U64, "bytes", record => number_value(record.reverse.bytes),
-        "of IP, the other way";
+        "IP bytes from destination to source";
     "reverseLayer2OctetDeltaCount" "frame-bytes-back" 352 U64, "bytes", record => number_value(record.reverse.frame_bytes),
-        "of whole frames, the other way";
+        "bytes of whole frames from destination to source";
     "reverseTcpControlBits" "flags-back" 6 U16, "", record => number_value(record.reverse.tcp_flags),
-        "all TCP flags seen the other way";
+        "all TCP flags seen from destination to source";
     "dot1qVlanId" "vlan" 243 U16, "", record => number_value(record.key.vlan),
         "outermost VLAN; 0 if untagged";
     "dot1qCustomerVlanId" "inner-vlan" 245 U16, "", record => number_value(record.key.inner_vlan),
-        "the one inside it";
+        "VLAN inside the outermost one";
     "tunnelKind" "tunnel" 0 ElementKind::Word, "", record => ElementValue::Word(tunnel_word(record.key.tunnel)),
         "empty, `ip`, `gre`, `vxlan`, `gtp-u`, `geneve`";
     "layer2SegmentId" "tunnel-id" 351 U32, "", record => number_value(record.key.tunnel_id),
         "VXLAN or Geneve network, GTP tunnel, GRE key";
     "outerSourceIPv6Address" "outer-src-ip" 0 ElementKind::Address, "", record => ElementValue::Address(record.outer_source),
-        "of the outermost IP header, if the flow was carried in one";
+        "source of the outermost IP header, if the flow was tunnelled";
     "outerDestinationIPv6Address" "outer-dst-ip" 0 ElementKind::Address, "", record => ElementValue::Address(record.outer_destination),
-        "the other end of the outermost IP header";
+        "destination of the outermost IP header";
     "mplsTopLabelStackSection" "mpls1" 70 U32, "", record => number_value(record.mpls[0] >> 8),
         "outermost entry of the first packet's stack, without its TTL";
     "mplsLabelStackSection2" "mpls2" 71 U32, "", record => number_value(record.mpls[1] >> 8),
-        "the entry below it";
+        "second entry of the stack";
     "mplsLabelStackSection3" "mpls3" 72 U32, "", record => number_value(record.mpls[2] >> 8),
-        "the third entry";
+        "third entry of the stack";
     "sourceMacAddress" "src-mac" 56 ElementKind::Mac, "", record => ElementValue::Mac(record.source_mac),
-        "of the first packet";
+        "source MAC address of the first packet";
     "destinationMacAddress" "dst-mac" 80 ElementKind::Mac, "", record => ElementValue::Mac(record.destination_mac),
-        "of the first packet";
+        "destination MAC address of the first packet";
     "minimumTTL" "ttl-min" 52 U8, "", record => number_value(record.ttl_min),
         "least time to live seen";
     "maximumTTL" "ttl-max" 53 U8, "", record => number_value(record.ttl_max),
         "greatest time to live seen";
     "ipClassOfService" "tos" 5 U8, "", record => number_value(record.tos),
-        "of the first packet";
+        "type of service of the first packet";
     "icmpTypeCode" "icmp" 0 U16, "", record => number_value(record.icmp),
-        "of the first packet: type × 256 + code (IANA has one for each version of IP: 32, 139)";
+        "type × 256 + code of the first ICMP packet (IANA has one element for each version of IP: 32, 139)";
     "flowEndReason" "end-reason" 136 U8, "", record => number_value(record.end as u8),
         "1 idle, 2 still active, 3 its end was seen, 4 the meter was stopped, 5 no room";
     "flowId" "flow-id" 148 U64, "", record => number_value(record.flow_id),
         "the same for both directions, and at every meter with the same flow-id key";
     "flowPart" "part" 0 U16, "records", record => number_value(record.part),
-        "of this flow that came before";
+        "number of earlier records of this flow";
     "samplingInterval" "sampling" 34 U32, "packets", record => number_value(record.sampling),
-        "of which one was metered";
+        "one of this many packets was metered";
     "ingressInterface" "in-if" 10 U32, "", record => number_value(record.input),
-        "where the flow came in";
+        "interface where the flow came in";
     "observedLoss" "loss" 0 ElementKind::Flag, "", record => ElementValue::Flag(record.loss),
-        "packets were lost before the meter while the flow lived";
+        "packets were lost before the meter while the flow was active";
     "observedMerge" "merged" 0 ElementKind::Flag, "", record => ElementValue::Flag(record.merged),
         "packets were merged before the meter and counted as one: too few packets and bytes";
     "egressInterface" "out-if" 14 U32, "", record => number_value(foreign_field(record, |of| of.output)),
-        "where the flow left the exporter";
+        "interface where the flow left the exporter";
     "bgpSourceAsNumber" "src-as" 16 U32, "", record => number_value(foreign_field(record, |of| of.source_as)),
         "autonomous system of the source";
     "bgpDestinationAsNumber" "dst-as" 17 U32, "", record => number_value(foreign_field(record, |of| of.destination_as)),
@@ -172,19 +172,19 @@ pub const FLOW_ELEMENTS: &[FlowElement] = elements! {
     "ipNextHopIPv6Address" "next-hop" 62 ElementKind::Address, "", record => ElementValue::Address(foreign_field(record, |of| of.next_hop)),
         "the next router";
     "bgpNextHopIPv6Address" "bgp-next-hop" 63 ElementKind::Address, "", record => ElementValue::Address(foreign_field(record, |of| of.bgp_next_hop)),
-        "the next router, from BGP";
+        "the next router according to BGP";
     "postVlanId" "post-vlan" 59 U16, "", record => number_value(foreign_field(record, |of| of.post_vlan)),
         "VLAN in which the flow left the exporter";
     "postIpClassOfService" "post-tos" 55 U8, "", record => number_value(foreign_field(record, |of| of.post_tos)),
         "type of service with which the flow left the exporter";
     "postNATSourceIPv6Address" "nat-src-ip" 281 ElementKind::Address, "", record => ElementValue::Address(foreign_field(record, |of| of.nat_source)),
-        "source behind NAT";
+        "source address after NAT";
     "postNATDestinationIPv6Address" "nat-dst-ip" 282 ElementKind::Address, "", record => ElementValue::Address(foreign_field(record, |of| of.nat_destination)),
-        "destination behind NAT";
+        "destination address after NAT";
     "postNAPTSourceTransportPort" "nat-src-port" 227 U16, "", record => number_value(foreign_field(record, |of| of.nat_source_port)),
-        "source port behind NAT";
+        "source port after NAT";
     "postNAPTDestinationTransportPort" "nat-dst-port" 228 U16, "", record => number_value(foreign_field(record, |of| of.nat_destination_port)),
-        "destination port behind NAT";
+        "destination port after NAT";
     "otherFields" "other" 0 ElementKind::Fields, "", record => ElementValue::Fields(record.foreign.as_deref().map_or(OtherFields::NONE, |of| &of.others)),
         "further fields that the exporter sent, by name";
 };

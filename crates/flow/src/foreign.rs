@@ -24,9 +24,9 @@ pub struct ForeignFields {
     pub source_as: u32,
     /// The autonomous system of the destination.
     pub destination_as: u32,
-    /// The next router; IPv4 is mapped, here and below.
+    /// The next router. In this and the following addresses, IPv4 is mapped.
     pub next_hop: [u8; 16],
-    /// The next router of BGP.
+    /// The next router according to BGP.
     pub bgp_next_hop: [u8; 16],
     /// The source behind NAT.
     pub nat_source: [u8; 16],
@@ -144,15 +144,15 @@ impl<'a> Iterator for OtherFieldsIter<'a> {
     type Item = OtherField<'a>;
 
     fn next(&mut self) -> Option<OtherField<'a>> {
-        let enterprise = u32::from_be_bytes(take_array(&mut self.bytes)?);
-        let id = u16::from_be_bytes(take_array(&mut self.bytes)?);
-        let length = u16::from_be_bytes(take_array(&mut self.bytes)?);
+        let enterprise = u32::from_be_bytes(read_array(&mut self.bytes)?);
+        let id = u16::from_be_bytes(read_array(&mut self.bytes)?);
+        let length = u16::from_be_bytes(read_array(&mut self.bytes)?);
         let value = self.bytes.split_off(..usize::from(length))?;
         Some(OtherField { enterprise, id, value })
     }
 }
 
-fn take_array<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+fn read_array<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     bytes.split_off(..N)?.try_into().ok()
 }
 
@@ -211,12 +211,12 @@ fn append_value_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool
     match (kind, value) {
         // RFC 7011 section 6.2: exporters may send integers in fewer bytes than their type has.
         (DataKind::Unsigned, [_, ..]) if value.len() <= 8 => {
-            append_format(text, format_args!("{}", shifted_in(0, value)));
+            append_format(text, format_args!("{}", shift_in_bytes(0, value)));
         }
         (DataKind::Signed, [first, ..]) if value.len() <= 8 => {
             // The sign of a shortened value is its own first bit: all bits in front of it repeat that.
             let before = if first & 0x80 == 0 { 0 } else { u64::MAX };
-            append_format(text, format_args!("{}", shifted_in(before, value).cast_signed()));
+            append_format(text, format_args!("{}", shift_in_bytes(before, value).cast_signed()));
         }
         (DataKind::Float, value) if value.len() == 4 => {
             append_float(f32::from_be_bytes(value.try_into().unwrap_or_default()).into(), text);
@@ -246,12 +246,12 @@ fn append_value_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool
     true
 }
 
-/// Appends a big-endian number to the bits of another.
-fn shifted_in(before: u64, value: &[u8]) -> u64 {
+/// Shifts the bytes of a big-endian number into another number from the right.
+fn shift_in_bytes(before: u64, value: &[u8]) -> u64 {
     value.iter().fold(before, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
-/// JSON has no numbers for infinity and NaN, so these are written as text.
+/// Appends a float. JSON has no numbers for infinity and NaN, so these are written as text.
 fn append_float(value: f64, text: &mut String) {
     if value.is_finite() {
         append_format(text, format_args!("{value}"));
@@ -260,7 +260,7 @@ fn append_float(value: f64, text: &mut String) {
     }
 }
 
-/// Trailing zeros are removed: NetFlow 9 fills a text of fixed length with them.
+/// Appends a text as a JSON string, without zero bytes at its end: NetFlow 9 fills a text of fixed length with them.
 fn append_text(value: &str, text: &mut String) {
     text.push('"');
     for c in value.trim_end_matches('\0').chars() {

@@ -2,9 +2,9 @@
 //! continuation after a failure.
 //!
 //! ```text
-//!  Advertisement of a peer -> heard --.
-//!  order of another program -> ordered -+-> GroupElection -> tick -> Advertisement to send
-//!  export: set_watermark, set_coverage '                         -> RoleChange: replay from this watermark on
+//!  Advertisement of a peer -> on_advertisement --.
+//!  order of another program -> set_ordered_role -+-> GroupElection -> tick -> Advertisement to send
+//!  export: set_watermark, set_coverage ----------'                         -> RoleChange: replay from here
 //! ```
 //! Every member meters all the time. One is active and exports; the others are standbys and keep the records
 //! that they would have exported. The active member advertises its watermark: all records that left its table
@@ -15,11 +15,11 @@
 //! that comes twice once. So every rule here prefers two active members to none, and an early watermark to a late one.
 //!
 //! A margin belongs around each watermark: two members see a flow end at slightly different times. The owner of the kept records
-//! subtracts it, here watermarks are as they were advertised.
+//! subtracts it; in this module, watermarks are as they were advertised.
 //!
-//! A watermark vouches only for the traffic that its member has seen. A meter that was started later than another one has
-//! shortened records of the flows that ran then. So a standby forgets kept records only if the active member's are as whole,
-//! and otherwise takes over.
+//! A watermark covers only the traffic that its member has seen. A meter that was started later than another one has
+//! shortened records of the flows that ran then. So a standby forgets kept records only if those of the active member
+//! are as complete, and otherwise takes over.
 //!
 //! A member with a stuck export is not fit. Neither is a member whose copy of the link is cut while another member's copy is not.
 //! Such a member gives the role to a ready member, and does not take the role while there is one.
@@ -47,7 +47,8 @@ pub use peers::{AdvertisementOutcome, GroupPeer, MAX_PEERS};
 
 use std::fmt;
 
-/// A time of leadership: it begins when a member takes over and ends when it becomes a standby. Later terms are greater.
+/// A period of leadership: it begins when a member takes over and ends when it becomes a standby.
+/// Later terms are greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupTerm {
     /// Greater by at least one than every term that the member knew of.

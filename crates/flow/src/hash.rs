@@ -1,4 +1,4 @@
-//! Hashes of flows: of words under a secret, for the table; and the flow's number, which leaves the machine.
+//! Hashes of flows: the hash of the table, under a secret key, and the flow number, which records contain.
 //!
 //! The two functions have separate keys. Every process draws a new key for the table, so that an attacker
 //! cannot choose packets that meet in one bucket. The table's values never leave the process, because they
@@ -18,7 +18,7 @@ pub struct WordHasher {
     seeds: [u64; 8],
 }
 
-/// A secret is not shown.
+/// Does not show the secret.
 impl fmt::Debug for WordHasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hasher").finish_non_exhaustive()
@@ -32,7 +32,7 @@ impl WordHasher {
         let mut n = 0;
         while n < seeds.len() {
             let word = key[n % 2].wrapping_add((n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            // Odd: a seed of zero would make a product zero.
+            // Every seed is odd: a seed of zero would make a product zero.
             seeds[n] = spread_bits(spread_bits(word) ^ key[(n + 1) % 2]) | 1;
             n += 1;
         }
@@ -61,7 +61,7 @@ impl WordHasher {
     }
 }
 
-/// Numbers of flows under a key.
+/// Computes the numbers of flows under a key.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowIds(WordHasher);
 
@@ -70,20 +70,20 @@ impl FlowIds {
         Self(WordHasher::new(id_key))
     }
 
-    /// The number of a flow, the same for both directions.
+    /// Computes the number of a flow, the same for both directions.
     #[inline]
     pub fn flow_id(&self, key: &FlowKey) -> u64 {
         self.0.hash_six(&CanonicalKey::from_key(key).words)[0]
     }
 }
 
-/// The number of a flow under a key; for many of them, keep a [`FlowIds`].
+/// Computes the number of a flow under a key; for many flows, keep a [`FlowIds`].
 pub fn flow_id(key: &FlowKey, id_key: [u64; 2]) -> u64 {
     FlowIds::new(id_key).flow_id(key)
 }
 
 /// 32 bits of SuperFastHash (Paul Hsieh, 2004), which the first flow meters used; for comparison only. It has no key.
-pub fn super_fast(bytes: &[u8]) -> u32 {
+pub fn super_fast_hash(bytes: &[u8]) -> u32 {
     let Ok(length) = u32::try_from(bytes.len()) else { return 0 };
     if length == 0 {
         return 0;

@@ -5,11 +5,11 @@
 //! another packet, because it was started later or lost packets. So a count alone gives no position. A count
 //! *since a packet that the other meters know, too*, does.
 //!
-//! Such a packet is a [`Landmark`]. Meters choose landmarks without talking to each other, by the content of packets: in each
-//! direction and each part of its time, the packet with the smallest number, and the first packet after and the last one before
-//! a silence. Each record names the latest landmarks and the totals since each of them. If another meter has named the same
-//! landmark, it gives the position of the record's end among all packets of the direction. See
-//! `docs/decisions/0037-landmarks.md`.
+//! Such a packet is a [`Landmark`]. Meters choose landmarks without exchanging messages, by the content of
+//! packets: in each direction and each part of its time, the packet with the smallest number, and the first packet
+//! after and the last one before a silence. Each record names the latest landmarks and the totals since each of
+//! them. If another meter has named the same landmark, it gives the position of the record's end among all packets
+//! of the direction. See `docs/decisions/0037-landmarks.md`.
 
 mod coding;
 
@@ -17,7 +17,8 @@ use crate::account::ENTERPRISE_NUMBER;
 use crate::export::section::own;
 use crate::foreign::OtherFields;
 
-/// Landmarks of a direction that a record names, the latest. Clocks differ, so meters do not always choose the same one.
+/// Maximum number of landmarks of a direction that a record names: the latest ones. Clocks differ, so meters do not
+/// always choose the same one.
 pub const MAX_RECORD_LANDMARKS: usize = 5;
 
 /// Identifies the group, the meter and the interface that made a record.
@@ -42,12 +43,12 @@ pub struct CountTotals {
 /// Reason why a packet was chosen as a landmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LandmarkKind {
-    /// Its number is the smallest in a part of the flow's time.
+    /// The content hash of the packet is the smallest in a part of the flow's time.
     #[default]
     Smallest,
-    /// It came after a silence of its flow.
+    /// The packet came after a silence of its flow.
     First,
-    /// It came before a silence of its flow.
+    /// The packet came before a silence of its flow.
     Last,
 }
 
@@ -97,8 +98,8 @@ pub struct FlowHistory {
     /// Direction that the record calls forward.
     pub forward: DirectionHistory,
     pub reverse: DirectionHistory,
-    /// Packets of each direction that are stored with this record or were stored before it; `None`: the record had no position. Only
-    /// the collector sets this, in the records that it stores.
+    /// Packets of each direction that are stored with this record or were stored before it; `None` if the record had no
+    /// position. Only the collector sets this, in the records that it stores.
     pub stored: [Option<RecordClaim>; 2],
 }
 
@@ -122,7 +123,7 @@ impl CountTotals {
     }
 
     /// Returns the difference, which may be below zero.
-    pub(crate) const fn less(self, less: Self) -> Self {
+    pub(crate) const fn minus(self, less: Self) -> Self {
         Self {
             packets: self.packets.wrapping_sub(less.packets),
             bytes: self.bytes.wrapping_sub(less.bytes),
@@ -130,10 +131,10 @@ impl CountTotals {
         }
     }
 
-    /// Returns whether it has more packets than another.
+    /// Returns whether these totals have more packets than others.
     pub(crate) const fn is_beyond(self, other: Self) -> bool {
         // Sums wrap, so the sign of the difference decides, not a comparison.
-        self.less(other).packets.cast_signed() > 0
+        self.minus(other).packets.cast_signed() > 0
     }
 
     /// Returns the excess over another, of each count.
@@ -141,7 +142,7 @@ impl CountTotals {
         const fn positive_or_zero(value: u64) -> u64 {
             if value.cast_signed() > 0 { value } else { 0 }
         }
-        let Self { packets, bytes, frame_bytes } = self.less(other);
+        let Self { packets, bytes, frame_bytes } = self.minus(other);
         Self {
             packets: positive_or_zero(packets),
             bytes: positive_or_zero(bytes),
@@ -168,8 +169,8 @@ impl RecordClaim {
 }
 
 impl DirectionHistory {
-    /// Adds the packet before a silence. Landmarks that carry the same are not alone.
-    pub(crate) fn add_last(&mut self, last: Landmark) {
+    /// Adds the last packet before a silence as a landmark. Other landmarks with the same content are then not alone.
+    pub(crate) fn add_landmark_before_silence(&mut self, last: Landmark) {
         let alike = self.landmarks.iter_mut().filter(|other| {
             other.at_ns > 0 && other.content == last.content && other.kind == LandmarkKind::Smallest
         });
@@ -188,7 +189,7 @@ impl FlowHistory {
     }
 
     /// Adds the history to the fields that have no column, so that it is stored with its record.
-    pub(crate) fn add_to(&self, fields: &mut OtherFields) {
+    pub(crate) fn add_to_other_fields(&self, fields: &mut OtherFields) {
         let Self { mark, .. } = self;
         for (id, value) in [
             (own::GROUP_ELEMENT, mark.group),
@@ -200,8 +201,8 @@ impl FlowHistory {
         fields.add_field(ENTERPRISE_NUMBER, own::HISTORY_ELEMENT, &self.encode_track());
     }
 
-    /// Reads a history from stored fields, by the names of their elements: numbers, and bytes as `0x…`. `None`: the record is
-    /// not of a group.
+    /// Reads a history from stored fields, by the names of their elements: numbers, and bytes as `0x…`. `None` if the
+    /// record is not of a group.
     pub fn from_fields<'a>(
         number: impl Fn(&str) -> Option<u64>,
         bytes: impl Fn(&str) -> Option<&'a str>,
@@ -235,7 +236,7 @@ impl FlowHistory {
     }
 }
 
-/// Name of one of our own elements.
+/// Returns the name of one of our own elements.
 fn own_name(id: u16) -> &'static str {
     own::ALL.iter().find(|(own, ..)| *own == id).map_or("", |(_, name, ..)| *name)
 }

@@ -14,7 +14,7 @@ pub struct RegisteredElement {
 /// Kind of values, as far as they are shown differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataKind {
-    /// Whole numbers, and times that are.
+    /// Whole numbers, and times that are whole numbers.
     Unsigned,
     /// Whole numbers of either sign.
     Signed,

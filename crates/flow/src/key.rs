@@ -1,6 +1,6 @@
 //! Key that identifies the flow of a packet.
 
-use crate::canonical::{CanonicalKey, counterpart_type_code, is_icmp, question_type_code};
+use crate::canonical::{CanonicalKey, counterpart_type_code, is_icmp, request_type_code};
 use crate::packet::{IPV4_MAPPED_PREFIX, PacketInfo, TunnelKind};
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +11,10 @@ pub struct FlowKey {
     pub source: [u8; 16],
     pub destination: [u8; 16],
     pub source_port: u16,
-    /// Destination port; for ICMP, type and code where they are requested.
+    /// Destination port; for ICMP, type and code if they distinguish flows, else 0.
     pub destination_port: u16,
     pub protocol: u8,
-    /// Kind of tunnel that carries it.
+    /// Kind of tunnel that carries the flow.
     pub tunnel: TunnelKind,
     pub vlan: u16,
     /// The VLAN tag inside the outermost one.
@@ -54,15 +54,15 @@ impl FlowKey {
         reversed
     }
 
-    /// Returns the key that both ends have in common: its source is the lower end, and an ICMP answer is
-    /// written as its question.
+    /// Returns the key that both ends have in common: its source is the lower end, and an ICMP reply is
+    /// written as its request.
     #[must_use]
     pub fn to_canonical(self) -> Self {
         let canonical = CanonicalKey { flipped: false, ..CanonicalKey::from_key(&self) };
-        canonical.to_flow_key(question_type_code(self.protocol, self.destination_port))
+        canonical.to_flow_key(request_type_code(self.protocol, self.destination_port))
     }
 
-    /// Returns whether both addresses are IPv4. Both must be, because an address that is not does not fit into four bytes.
+    /// Returns whether both addresses are IPv4. Both must be, because an IPv6 address does not fit into four bytes.
     pub fn is_ipv4(&self) -> bool {
         self.source.starts_with(&IPV4_MAPPED_PREFIX) && self.destination.starts_with(&IPV4_MAPPED_PREFIX)
     }

@@ -19,16 +19,16 @@ pub struct CaptureCounts {
     pub delivered: u64,
 }
 
-/// Records that left the table, and their packets. In SIM, a packet's own line is a record too.
+/// Records that left the table, and their packets. In SIM, the item of a packet is a record, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportCounts {
-    /// Offered to the export queue.
+    /// Records that were offered to the export queue.
     pub offered: CarriedRecords,
     /// Records dropped because the queue was full: a slow or dead collector.
     pub queue_dropped: CarriedRecords,
-    /// Encoded, and handed to the transport, which took it.
+    /// Records that were encoded, and that the transport took.
     pub sent: CarriedRecords,
-    /// Encoded, and refused by the transport.
+    /// Records that were encoded, and that the transport refused.
     pub refused: CarriedRecords,
     /// Records not sent, because another meter of the group exports.
     #[serde(default)]
@@ -69,7 +69,8 @@ impl CarriedRecords {
     /// Subtracts `part` from `of`, if both are parts of this sum.
     #[must_use]
     pub const fn subtract_partial_counts(self, of: Self, part: Self) -> Self {
-        // Saturates only below a sum that has: else the part was in it, and a bug must show in tests.
+        // The difference saturates only if the sum has saturated. Otherwise the part is in it, and a bug must show in
+        // tests.
         const fn subtract_count(sum: u64, of: u64, part: u64) -> u64 {
             if sum == u64::MAX { of.saturating_sub(part) } else { of - part }
         }
@@ -82,7 +83,7 @@ impl CarriedRecords {
 }
 
 impl MeterLedger {
-    /// Returns the sums that do not balance. `Counts` balance at any time; the queue only between two batches.
+    /// Returns the sums that do not balance. [`PacketCounts`] balance at any time; the queue only between two batches.
     pub fn find_imbalances(&self) -> Vec<CountImbalance> {
         let export = &self.export;
         let mut accounted = CarriedRecords::default();

@@ -1,11 +1,13 @@
-//! The flow meter's pure half: it parses packets, finds their flows, counts, and writes and reads flow records.
+//! The part of the flow meter that does no input or output: it parses packets, finds their flows, counts, and writes
+//! and reads flow records.
 //!
 //! ```text
 //!  frame -> parse -> Packet -> table -> FlowRecord -> export (IPFIX, NetFlow, SIM) -> bytes
 //!             |                  |          ^
 //!          Ignored            Counts        +--------- collect <---------------------- bytes
 //! ```
-//! It opens no file or socket, starts no thread and reads no clock: the caller gives it bytes, records and times.
+//! This crate opens no file or socket, starts no thread and reads no clock: the caller gives it
+//! bytes, records and times.
 //!
 //! Invariant: every packet is metered or ignored for one cause ([`PacketCounts`]), and every metered packet is in the
 //! table or in exactly one record.

@@ -12,13 +12,13 @@ pub enum LossCause {
     /// The queue was full: the records of a live source came faster than the output accepted them, and
     /// no thread could wait.
     QueueFull,
-    /// Its format has no field for a value of the record.
+    /// The format of the output has no field for a value of the record.
     Unfit,
-    /// It accepted no record for too long, so the meter stopped waiting for it.
+    /// The output accepted no record for too long, so the meter stopped waiting for it.
     GivenUp,
     /// The meter is a standby, and no meter of its group reported that it exported them.
     Unreported,
-    /// It could not be reached.
+    /// The output could not be reached.
     Unreachable,
     /// The kernel, the disk or a peer refused the record.
     Refused,
@@ -43,14 +43,14 @@ impl LossCause {
     /// Returns a description for users.
     pub const fn meaning(self) -> &'static str {
         match self {
-            Self::QueueFull => "its queue was full, it was too slow",
-            Self::Unfit => "its format cannot express them",
-            Self::GivenUp => "it accepted no data for too long",
+            Self::QueueFull => "the output was too slow, and its queue was full",
+            Self::Unfit => "the format of the output cannot express them",
+            Self::GivenUp => "the output accepted no data for too long",
             Self::Unreported => {
                 "this meter was a standby, and no other meter reported that it had exported them"
             }
-            Self::Unreachable => "it could not be reached",
-            Self::Refused => "they were refused",
+            Self::Unreachable => "the output could not be reached",
+            Self::Refused => "the output refused them",
         }
     }
 
@@ -75,7 +75,7 @@ impl RecordLosses {
         }
     }
 
-    /// The causes that cost records.
+    /// Returns the causes of lost records, with the lost records of each.
     pub fn losses_by_cause(&self) -> impl Iterator<Item = (LossCause, CarriedRecords)> {
         let all = LossCause::ALL.into_iter().zip(self.0);
         all.filter(|(_, carried)| *carried != CarriedRecords::default())

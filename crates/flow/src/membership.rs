@@ -8,14 +8,14 @@ pub struct GroupMembership {
     /// Number of the group: a hash of its name.
     pub group: u64,
     pub meter: u32,
-    /// The term in which the meter is active; 0: it is a standby.
+    /// The term in which the meter is active; 0 if it is a standby.
     pub term: u64,
     /// Time of the last change of role, nanoseconds since 1970.
     pub since_ns: u64,
     /// Time for which the meter had received nothing from the active meter before it became active; 0: no
     /// meter was active before.
     pub silent_ns: u64,
-    /// It has exported the records that left its table from this time on, nanoseconds since 1970.
+    /// The meter has exported the records that left its table from this time on, in nanoseconds since 1970.
     pub replay_from_ns: u64,
     /// Number of kept records that it exported then.
     pub replayed: u64,
@@ -39,7 +39,7 @@ impl GroupMembership {
         } = value;
     }
 
-    /// Returns the numbers behind the group and the meter, in the order of the template.
+    /// Returns the numbers after the group and the meter, in the order of the template.
     pub(crate) const fn template_values(&self) -> [u64; 6] {
         [self.term, self.since_ns, self.silent_ns, self.replay_from_ns, self.replayed, self.packets]
     }

@@ -1,15 +1,16 @@
 //! Conversions to narrower integers, named for the treatment of a value that does not fit.
 //!
-//! `fitting_…`: it fits, because of a bound elsewhere that the caller names; a debug build stops where that is wrong.
+//! `fitting_…`: the value fits, because of a bound elsewhere that the caller names; a debug build panics
+//! if it does not.
 
-/// A length that is known to fit 8 bits.
+/// Converts a length that is known to fit 8 bits.
 #[inline]
 pub(crate) fn fitting_u8(value: usize) -> u8 {
     debug_assert!(u8::try_from(value).is_ok(), "{value} does not fit 8 bits");
     value.to_le_bytes()[0]
 }
 
-/// A length or count that is known to fit 16 bits.
+/// Converts a length or count that is known to fit 16 bits.
 #[inline]
 pub(crate) fn fitting_u16(value: usize) -> u16 {
     debug_assert!(u16::try_from(value).is_ok(), "{value} does not fit 16 bits");

@@ -61,15 +61,15 @@ pub struct PacketInfo {
     pub bytes: u32,
     /// Length of the whole frame, without FCS; for a merged packet, the length of all of its frames.
     pub frame_bytes: u32,
-    /// Source port; 0 where there are none.
+    /// Source port; 0 if the protocol has no ports.
     pub source_port: u16,
-    /// Destination port; of ICMP, type and code.
+    /// Destination port; for ICMP, type and code.
     pub destination_port: u16,
     /// Outermost VLAN identifier; 0 if untagged.
     pub vlan: u16,
     /// The VLAN tag inside the outermost one.
     pub inner_vlan: u16,
-    /// IP protocol, behind extension headers.
+    /// IP protocol; for IPv6, the one after the extension headers.
     pub protocol: u8,
     pub tcp_flags: u8,
     /// Time to live or hop limit.
@@ -88,7 +88,7 @@ pub struct PacketInfo {
     pub mpls: [u32; 3],
     pub source_mac: [u8; 6],
     pub destination_mac: [u8; 6],
-    /// Addresses of the outermost IP header; zero where nothing is carried.
+    /// Source address of the outermost IP header; zero if the packet was not tunnelled.
     pub outer_source: [u8; 16],
     /// See `outer_source`.
     pub outer_destination: [u8; 16],
@@ -107,7 +107,8 @@ impl PacketInfo {
         if self.flags & flags::MERGED_FLAG == 0 { 1 } else { self.segments }
     }
 
-    /// The first of the packets that a merged packet represents, and the others; `None` if it is a single packet.
+    /// Splits a merged packet into the first of the packets that it represents, and the others; `None` if it
+    /// is a single packet.
     pub(crate) fn split_first(&self) -> Option<(Self, Self)> {
         let others = self.packet_count().checked_sub(1).filter(|others| *others > 0)?;
         let bytes = u32::from(self.segment_bytes);
@@ -147,7 +148,7 @@ pub enum TunnelKind {
 impl TunnelKind {
     pub const ALL: [Self; 6] = [Self::None, Self::Ip, Self::Gre, Self::Vxlan, Self::Gtp, Self::Geneve];
 
-    /// The one of that number.
+    /// Returns the kind of tunnel with this number.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }

@@ -28,7 +28,7 @@ mod tunnel;
 pub mod unified;
 
 pub use capture::LinkKind;
-pub use encapsulation::{LinkPayload, unread_header_name};
+pub use encapsulation::{LinkPayload, describe_unread_link_type};
 pub use fragments::FragmentCounts;
 
 use crate::packet::ipv4_mapped;
@@ -40,10 +40,10 @@ use packetrig_units::clamp_to_u32;
 use span::FrameSpan;
 use tunnel::TunnelContent;
 
-/// Options of the parser, and its depth.
+/// Options of the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseOptions {
-    /// Tunnels entered at most; 0: the outermost packet is metered.
+    /// Maximum number of nested tunnels that are entered; with 0, the outermost packet is metered.
     pub depth: u8,
     /// Number of fragmented packets with remembered ports, rounded up to a power of two; 0 remembers none.
     pub fragments: usize,
@@ -75,7 +75,7 @@ impl FrameParser {
 
     /// Reads a frame that begins with its Ethernet header and has no FCS. `full_len` is its length before it was cut.
     ///
-    /// `packet` is written whole on `Ok`, and worth nothing otherwise.
+    /// On `Ok`, all of `packet` is written; otherwise its content must not be used.
     #[inline]
     pub fn parse_frame(
         &mut self,
@@ -88,7 +88,7 @@ impl FrameParser {
         // A source may state a length below the bytes that it captured; the bytes are the better evidence.
         let arrival = FrameArrival { at_ns, input, frame_bytes: clamp_length(full_len.max(frame.len())) };
         // A failed attempt may leave any value in `packet`; the general path writes all of it again.
-        if fast::read_frame(frame, arrival, self.depth > 0, packet) {
+        if fast::try_read_frame(frame, arrival, self.depth > 0, packet) {
             return Ok(());
         }
         self.read_frame(LinkKind::Ethernet, frame, arrival, packet)
@@ -126,14 +126,15 @@ impl FrameParser {
         packet: &mut PacketInfo,
     ) -> Result<(), IgnoredReason> {
         *packet = arrival.to_packet();
-        // A snap length cut this off: lengths in headers are judged by the whole frame, not by the captured part.
+        // Bytes that a snap length cut off: lengths in headers are compared with the whole frame, not with the captured
+        // part.
         let missing = (arrival.frame_bytes as usize).saturating_sub(frame.len());
         let outermost = link.find_ip_packet(FrameSpan { bytes: frame, missing }, packet)?;
         let mut carried = self.read_ip_packet(outermost, packet)?;
         // The depth bounds the work: a frame may nest as many headers as it has room for.
         for _ in 0..self.depth {
             let Some(tunnel) = carried else { break };
-            // Into a copy: if the inside cannot be read, the tunnel's own packet is metered, unchanged.
+            // The content is read into a copy: if it cannot be read, the tunnel's own packet is metered, unchanged.
             let mut inner = tunnel.inner_packet(packet);
             let Ok(layer3) = link::walk_tunnel_payload(tunnel.kind, tunnel.bytes, &mut inner) else { break };
             let Ok(next) = self.read_ip_packet(layer3, &mut inner) else { break };

@@ -29,7 +29,7 @@ pub struct FlowRecord {
     pub ttl_max: u8,
     /// Type of service of the first packet.
     pub tos: u8,
-    /// Type and code of the first packet, of ICMP.
+    /// For ICMP, type and code of the first packet.
     pub icmp: u16,
     /// MPLS labels of the first packet, outermost first.
     pub mpls: [u32; 3],
@@ -45,7 +45,7 @@ pub struct FlowRecord {
     pub sampling: u32,
     /// The kernel's index of the interface through which the flow arrived; 0 if not known.
     pub input: u32,
-    /// True if packets were lost before the meter while it lived.
+    /// True if packets were lost before the meter while the flow was active.
     pub loss: bool,
     /// True if some of its packets were merged before the meter in a way that it could not undo: it counted them as one.
     pub merged: bool,
@@ -75,12 +75,12 @@ pub struct FlowHalf {
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum EndReason {
-    /// Silent for the idle timeout.
+    /// The flow was silent for the idle timeout.
     #[default]
     Idle = 1,
-    /// Still going on, reported in parts.
+    /// The flow continues, and is reported in parts.
     Active = 2,
-    /// TCP said that it ended.
+    /// TCP signalled the end of the flow.
     EndOfFlow = 3,
     /// The meter was stopped.
     Forced = 4,
@@ -89,7 +89,7 @@ pub enum EndReason {
 }
 
 impl EndReason {
-    /// The one of that number.
+    /// Returns the reason with this number.
     pub const fn from_number(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::Idle,
@@ -108,7 +108,8 @@ impl FlowRecord {
         self.forward.packets.saturating_add(self.reverse.packets)
     }
 
-    /// Returns whether a meter of a group made it, also after the collector has moved the history to the other fields.
+    /// Returns whether a meter of a group made the record, also after the collector has moved the history
+    /// to the other fields.
     pub fn is_of_group(&self) -> bool {
         self.history.is_some()
             || self
@@ -163,8 +164,8 @@ impl FlowRecord {
         (forward, (self.reverse.packets > 0).then_some(back))
     }
 
-    /// The destination port as outputs have it. The meter's key has the type and code of ICMP only where it distinguishes flows by them, and
-    /// exporters have either that or zero, so it is taken from the first packet here.
+    /// Returns the destination port for outputs. For ICMP, this is type and code of the first packet: the meter's key
+    /// has them only if they distinguish flows, and the keys of other exporters have them or zero.
     pub(crate) const fn shown_destination_port(&self) -> u16 {
         if is_icmp(self.key.protocol) { self.icmp } else { self.key.destination_port }
     }

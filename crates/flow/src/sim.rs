@@ -22,7 +22,7 @@
 //! |         source address            |        destination address        |
 //! +--------+--------+--------+--------+--------+--------+--------+--------+
 //! |  kind 5|   0    |     values      |                 0                 |  ledger, 16 + 8 * values bytes: the
-//! |                               time                                    |  values of `account::ACCOUNTS` by
+//! |                               time                                    |  values of `LEDGER_ACCOUNTS` by
 //! |                             value ...                                 |  number, all ones: not known
 //! +--------+--------+--------+--------+--------+--------+--------+--------+
 //! ```

@@ -4,9 +4,10 @@
 //!  32 packets -> look (key, hash) -> index (bucket, tag) -> slot (64 bytes) -> +1
 //!                prefetch bucket     prefetch slot
 //! ```
-//! It belongs to one worker, has a fixed size and allocates nothing after the start; slots are first touched when flows need
-//! them. Time is an argument: packets have their times, and `now_ns` drives the timers, so flows also end when nothing arrives.
-//! A packet of a known flow touches one bucket of the index and one `Hot` record; keys are always compared in full.
+//! The table belongs to one worker, has a fixed size and allocates nothing after the start; slots are first touched
+//! when flows need them. Time is an argument: packets have their times, and `now_ns` drives the timers, so flows also
+//! end when nothing arrives. A packet of a known flow touches one bucket of the index and one `Hot` record; keys are
+//! always compared in full.
 //!
 //! Invariant: every packet given to [`meter_packets`](FlowTable::meter_packets) is in [`PacketCounts::metered`] or in
 //! [`PacketCounts::untracked`]. Every metered packet is in a live flow or in exactly one record.
@@ -43,7 +44,7 @@ use wheel::{TimerReason, TimerSetting, TimerWheel};
 const PACKETS_PER_BATCH: usize = 32;
 /// Slots that are made together: a few pages, which are in the cache when the next flows open.
 const SLOTS_PER_ALLOCATION: usize = 64;
-/// Timers looked at per batch, beyond two for each packet.
+/// Timers that are handled per batch, in addition to two for each packet.
 const TIMERS_PER_BATCH: usize = 64;
 
 #[derive(Debug)]
@@ -75,7 +76,7 @@ pub struct FlowTable<H> {
 struct TableLimits {
     active: u64,
     idle: u64,
-    /// A packet after a silence of this length is looked at closely: the idle timeout, or a little less.
+    /// A packet after a silence of this length takes the slow path: the idle timeout, or a little less.
     pause: u64,
     grace: u64,
     biflow: bool,
@@ -102,14 +103,14 @@ impl TableLimits {
     }
 
     /// Returns whether a flow has been silent so long that another meter may have ended it.
-    fn is_pause(&self, hot: &HotSlot, at_ns: u64) -> bool {
+    fn is_long_silence(&self, hot: &HotSlot, at_ns: u64) -> bool {
         let pause = if hot.has_flow_state(ENDED_STATE) { self.grace / 2 } else { self.pause };
         at_ns.saturating_sub(hot.last_ns()) >= pause
     }
 
     /// Returns whether a time is so long before a flow's last packet that the clock must have been set back since.
     #[inline]
-    const fn is_set_back(&self, hot: &HotSlot, at_ns: u64) -> bool {
+    const fn is_set_back_for_flow(&self, hot: &HotSlot, at_ns: u64) -> bool {
         at_ns.saturating_add(self.idle) < hot.last_ns()
     }
 
@@ -141,7 +142,7 @@ struct FlowDeadline {
 }
 
 impl<H: MemoryHints> FlowTable<H> {
-    /// An empty table; all its memory is reserved here.
+    /// Creates an empty table. All its memory is reserved here.
     pub fn new(options: &TableOptions) -> Self {
         // `NONE` means no slot, so the number of every slot must be below it.
         let capacity = options.capacity.clamp(1, NONE - 1);
@@ -185,11 +186,11 @@ impl<H: MemoryHints> FlowTable<H> {
         if self.now_ns.is_none()
             && let Some(first) = packets.first()
         {
-            // Flows of one batch may all end within it.
+            // The time starts at the first packet, because flows of the first batch may end within it.
             self.set_time(if now_ns == 0 { first.at_ns } else { first.at_ns.min(now_ns) }, outlet);
         }
-        if self.is_before_step(now_ns) {
-            // Flows that begin now begin after the clock was set back.
+        if self.is_table_clock_set_back(now_ns) {
+            // The time is set before the packets are metered: their flows begin after the clock was set back.
             self.set_time(now_ns, outlet);
         }
         if let (Some(histories), Some(first)) = (&mut self.histories, packets.first()) {
@@ -203,14 +204,15 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Does all that is due by `now_ns`. Flows end up to one tick, 67 ms, after their time, packets or not.
+    /// Handles everything that is due by `now_ns`. Flows end up to one tick, 67 ms, after their deadline, even
+    /// if no packets arrive.
     pub fn advance_to(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
-        self.advance_up_to(now_ns, usize::MAX, outlet);
+        self.advance_with_limit(now_ns, usize::MAX, outlet);
     }
 
     /// Handles the timers that are due by `now_ns`, for about `most` flows at most. It is for a caller with
     /// other work. Returns whether all due timers were handled.
-    pub fn advance_up_to(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
+    pub fn advance_with_limit(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
         // The time is not known yet: a wheel that began at 0 would have to turn for billions of ticks.
         if now_ns == 0 && self.now_ns.is_none() {
             return true;
@@ -224,7 +226,7 @@ impl<H: MemoryHints> FlowTable<H> {
         let now_ns = self.now_ns.unwrap_or(0);
         for slot in 0..self.hot.len() {
             if !self.hot[slot].is_free() {
-                self.report_flow_end(slot, outlet);
+                self.report_flow_end_if_needed(slot, outlet);
                 let reason = self.limits.last_end_reason(&self.hot[slot], now_ns);
                 self.report_flow_part(slot, reason, outlet);
                 self.remove_flow(slot);
@@ -247,7 +249,7 @@ impl<H: MemoryHints> FlowTable<H> {
         self.histories.as_ref().map_or(0, FlowHistories::strange_flows)
     }
 
-    /// Returns the counts of packets; `seen` and `ignored` are the caller's.
+    /// Returns the counts of packets; the caller counts `seen` and `ignored`.
     pub const fn counts(&self) -> &PacketCounts {
         &self.counts
     }
@@ -269,7 +271,7 @@ impl<H: MemoryHints> FlowTable<H> {
         self.keys.flow_key(packet)
     }
 
-    /// The number of a packet's flow.
+    /// Returns the number of a packet's flow.
     pub fn flow_id(&self, packet: &PacketInfo) -> u64 {
         self.ids.flow_id(&self.keys.flow_key(packet))
     }
@@ -282,7 +284,7 @@ impl<H: MemoryHints> FlowTable<H> {
                 self.wheel.start_wheel_at(wheel::tick_at(now_ns));
                 self.histories.iter_mut().for_each(|histories| histories.start_at(now_ns));
             }
-            Some(_) if self.is_before_step(now_ns) => self.set_back(now_ns, outlet),
+            Some(_) if self.is_table_clock_set_back(now_ns) => self.handle_clock_set_back(now_ns, outlet),
             // The packet is a little late: all timers up to the later time are handled already.
             Some(before_ns) if now_ns < before_ns => return,
             Some(_) => {}
@@ -321,8 +323,8 @@ impl<H: MemoryHints> FlowTable<H> {
             if let Some(hot) = self.hot.get(look.slot as usize) {
                 H::prefetch(hot);
             } else {
-                elsewhere |= self.index.prefetch_second::<H>(look.hash);
-                self.prefetch_free(unknown);
+                elsewhere |= self.index.prefetch_second_if_used::<H>(look.hash);
+                self.prefetch_free_slot(unknown);
                 unknown += 1;
             }
         }
@@ -377,7 +379,7 @@ impl<H: MemoryHints> FlowTable<H> {
         // Events that may end the flow or its part are rare, and go through `add_packet_at_boundary`, out of line.
         let due = at_ns >= hot.last_ns().saturating_add(self.limits.pause)
             || at_ns.saturating_sub(hot.start) >= self.limits.active
-            || self.limits.is_set_back(hot, at_ns);
+            || self.limits.is_set_back_for_flow(hot, at_ns);
         let has_lost = self.histories.as_ref().is_some_and(|histories| histories.has_lost_packets(slot));
         if due
             || has_lost
@@ -401,13 +403,13 @@ impl<H: MemoryHints> FlowTable<H> {
         packet: &PacketInfo,
         outlet: &mut impl FlowOutlet,
     ) {
-        if self.limits.is_set_back(&self.hot[slot], packet.at_ns) {
+        if self.limits.is_set_back_for_flow(&self.hot[slot], packet.at_ns) {
             self.record_flow_clock_set_back(slot, packet.at_ns, outlet);
         }
-        let is_pause = self.limits.is_pause(&self.hot[slot], packet.at_ns);
+        let is_pause = self.limits.is_long_silence(&self.hot[slot], packet.at_ns);
         let mut goes_on = self.report_due_flow(slot, packet.at_ns, outlet);
         if !goes_on {
-            self.report_flow_end(slot, outlet);
+            self.report_flow_end_if_needed(slot, outlet);
         }
         if goes_on && self.hot[slot].has_flow_state(ENDED_STATE) && slot::opens_connection(packet) {
             // A SYN after the end of a connection opens a new one with the same ports.
@@ -425,7 +427,7 @@ impl<H: MemoryHints> FlowTable<H> {
         hot.record_end_flags(hot.direction_index(look.flipped), packet, self.limits.biflow);
         // A FIN or RST brings the end forward. Any other packet moves it back, which is found when the timer expires.
         let timer = self.limits.timer_setting(hot);
-        self.wheel.move_timer_forward(slot_number(slot), timer.tick, timer.wait);
+        self.wheel.move_timer_earlier(slot_number(slot), timer.tick, timer.wait);
     }
 
     /// Updates the history before a packet of a known flow that comes after a silence, or after a loss.

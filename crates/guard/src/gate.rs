@@ -1,13 +1,14 @@
-//! The send gate of a lease: a deadline after which a port must not send. The controller sets it; the senders check it themselves.
+//! The send gate of a lease: a deadline after which a port must not send. The controller sets it; the
+//! senders check it themselves.
 //!
 //! Every sender compares the deadline with the clock before each piece of work of at most [`MAX_AHEAD`]. So
 //! no message is needed to stop it: a node whose lease is not renewed stops by itself. A sender that finds
-//! the gate shut stops for good, as if the deadline had stopped it; a later deadline does not start it again.
+//! the gate shut stops permanently, as if the deadline had stopped it; a later deadline does not start it again.
 //! Without a lease the gate is open, and checking it costs one load.
 //!
-//! Invariant: without a lease there is no deadline; with a lease, the deadline is never "for ever". Only the thread with the lease
-//! sets the deadline: `shut` reads it before it writes. The deadline publishes no other data, so its order relative to other memory
-//! does not matter. No other order would show it to a sender sooner.
+//! Invariant: without a lease there is no deadline; with a lease, the deadline is never "for ever". Only the thread
+//! with the lease sets the deadline: `shut_now` reads it before it writes. The deadline publishes no other data, so its
+//! order relative to other memory does not matter. No other order would show it to a sender sooner.
 
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -19,7 +20,8 @@ pub const MAX_AHEAD: Nanos = Nanos::from_millis(10);
 
 const OPEN_GATE: u64 = u64::MAX;
 
-/// Lead of `CLOCK_BOOTTIME` over the node's monotonic clock: the time that the machine has been suspended. Never overestimated.
+/// Returns how long the machine has been suspended since boot: `CLOCK_BOOTTIME` minus the node's monotonic clock. The
+/// result is never too large.
 pub fn suspended_time() -> Nanos {
     let boottime = clock::boottime_ns();
     Nanos::new(boottime.saturating_sub(clock::monotonic_ns()))
@@ -50,16 +52,18 @@ impl SendGate {
         Self { deadline: Arc::new(AtomicU64::new(0)) }
     }
 
-    /// Sets the deadline, in nanoseconds of `CLOCK_BOOTTIME`: count from when the renewal was *sent*. An open gate stays open.
+    /// Sets the deadline, in nanoseconds of `CLOCK_BOOTTIME`. Callers compute it from the time at which the renewal was
+    /// *sent*. An open gate stays open.
     pub fn set_deadline(&self, boottime_ns: u64) {
         if self.is_leased() {
-            // Below OPEN: no deadline, however far away, may turn a leased gate into one without a lease.
+            // The value stays below OPEN_GATE: no deadline may turn a leased gate into one without a lease.
             self.deadline.store(boottime_ns.min(OPEN_GATE - 1), Ordering::Release);
         }
     }
 
     /// Sets the deadline ([`Self::set_deadline`]) to a time of the node's monotonic clock. `slept` is the result of
-    /// [`suspended_time`] when the deadline was computed: if the machine sleeps after that, this does not extend the lease.
+    /// [`suspended_time`] when the deadline was computed: if the machine sleeps after that, this does not extend the
+    /// lease.
     pub fn extend_until(&self, until: MonoTime, slept: Nanos) {
         self.set_deadline((until + slept).as_nanos());
     }
@@ -87,7 +91,8 @@ impl SendGate {
         Some(Nanos::new(self.deadline()?.saturating_sub(clock::boottime_ns())))
     }
 
-    /// Returns when the gate shut, on the sender's clock, which shows `now`; never before `not_before`. `None` while it is open.
+    /// Returns when the gate shut, on the sender's clock, which shows `now`; never before `not_before`. `None` while
+    /// the gate is open.
     #[inline]
     pub fn shut_since(&self, now: MonoTime, not_before: MonoTime) -> Option<MonoTime> {
         let deadline = self.deadline()?;

@@ -16,23 +16,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Refuses the interface with this number if it, or an interface stacked with it, is part of a network that
 /// people use. `port` is its name for messages.
 pub fn permit_port(netns: &NetNs, index: u32, port: &str, confirmed: bool) -> Result<(), Error> {
-    // The kernel is not asked: a confirmed port must work even if its relatives cannot be listed.
+    // The kernel is not asked: a confirmed port must work even if its stacked interfaces cannot be listed.
     if confirmed {
         return Ok(());
     }
-    Ok(judge_port(port, &find_relatives(&read_namespaces(netns)?, index), confirmed)?)
+    Ok(judge_port(port, &find_stacked_interfaces(&read_namespaces(netns)?, index), confirmed)?)
 }
 
 /// The interfaces of a namespace that [`permit_port`] refuses, by number, each with the reason.
 pub fn find_refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
     let all = read_namespaces(netns)?;
-    // `look` puts the caller's namespace first; the other namespaces only help to judge it.
+    // `read_namespaces` puts the caller's namespace first; the other namespaces only help to judge it.
     let own = all.first().map(|own| own.links.as_slice()).unwrap_or_default();
     let mut refused = BTreeMap::new();
     for link in own.iter().map(|of| &of.link) {
         // The confirmation is ignored here: the list shows every refusal, also of ports that the
         // user may confirm later.
-        if let Err(refusal) = judge_port(&link.name, &find_relatives(&all, link.index), false) {
+        if let Err(refusal) = judge_port(&link.name, &find_stacked_interfaces(&all, link.index), false) {
             refused.insert(link.index, refusal);
         }
     }
@@ -40,7 +40,7 @@ pub fn find_refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error
 }
 
 /// The interface of the first namespace and all that are stacked with it.
-fn find_relatives(all: &[StackNamespace], index: u32) -> Vec<StackedInterface> {
+fn find_stacked_interfaces(all: &[StackNamespace], index: u32) -> Vec<StackedInterface> {
     let found = find_stacked(all, index);
     // The far end of a cable that leads nowhere else is the device under test.
     let found = found.iter().filter(|(_, reach)| **reach != InterfaceReach::CableEnd);
@@ -132,13 +132,13 @@ pub fn judge_port(port: &str, relatives: &[StackedInterface], confirmed: bool) -
     if confirmed {
         return Ok(());
     }
-    match relatives.iter().find_map(objection_to_relative) {
+    match relatives.iter().find_map(find_objection) {
         Some(reason) => Err(GuardRefusal { port: port.to_owned(), reason }),
         None => Ok(()),
     }
 }
 
-fn objection_to_relative(relative: &StackedInterface) -> Option<String> {
+fn find_objection(relative: &StackedInterface) -> Option<String> {
     let who = match relative.kinship {
         InterfaceKinship::Itself => "it".to_owned(),
         InterfaceKinship::BeyondCable => format!("{}, the other end of its cable,", relative.name),
@@ -154,22 +154,22 @@ fn objection_to_relative(relative: &StackedInterface) -> Option<String> {
     }
     // This is checked before the exemption of the device under test: its routes may lead back into a network
     // that people use.
-    if let Some(reason) = objection_to_unknown(relative) {
+    if let Some(reason) = find_objection_to_hidden_part(relative) {
         return Some(format!("{who} {reason}"));
     }
     // The device under test may have any address.
     if relative.kinship == InterfaceKinship::BeyondCable {
         return None;
     }
-    let foreign = relative.addresses.iter().find(|address| !is_for_tests(**address))?;
+    let foreign = relative.addresses.iter().find(|address| !is_benchmarking_or_link_local(**address))?;
     Some(format!(
-        "{who} has the address {foreign}, which is not one for benchmarking (198.18.0.0/15, 2001:2::/48)"
+        "{who} has the address {foreign}, which is not a benchmarking address (198.18.0.0/15, 2001:2::/48)"
     ))
 }
 
-/// Treats everything hidden as part of a network that people use, except a bridge without an address behind the cable: that
-/// is a device under test.
-fn objection_to_unknown(relative: &StackedInterface) -> Option<&'static str> {
+/// Treats everything hidden as part of a network that people use, except a bridge without an address behind the cable:
+/// that is a device under test.
+fn find_objection_to_hidden_part(relative: &StackedInterface) -> Option<&'static str> {
     let has_address = relative.addresses.iter().any(|address| !is_link_local(*address));
     match relative.unknown? {
         HiddenSurroundings::FarEnd => Some("leads into a network namespace that this process cannot inspect"),
@@ -190,7 +190,7 @@ fn is_link_local(address: IpAddr) -> bool {
 }
 
 /// Addresses set aside for benchmarking (RFC 2544, RFC 5180), and addresses that never leave a link.
-fn is_for_tests(address: IpAddr) -> bool {
+fn is_benchmarking_or_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => is_in_block(four, Ipv4Addr::new(198, 18, 0, 0), 15) || four.is_link_local(),
         IpAddr::V6(six) => {
@@ -200,7 +200,7 @@ fn is_for_tests(address: IpAddr) -> bool {
 }
 
 fn is_in_block(address: Ipv4Addr, block: Ipv4Addr, prefix: u32) -> bool {
-    // XOR clears the bits that agree, so a prefix that agrees shifts to zero.
+    // XOR clears the bits in which both addresses agree, so with an equal prefix the shifted result is zero.
     (address.to_bits() ^ block.to_bits()) >> (32 - prefix) == 0
 }
 

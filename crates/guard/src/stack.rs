@@ -1,8 +1,8 @@
 //! Finds the interfaces that are stacked with one: all that its frames can reach without leaving this machine.
 //!
-//! For each interface the kernel names its master (bridge, bond, switch) and the interface below it, which may be in another
-//! namespace. Following both links in both directions gives all interfaces that share a wire with this one. A virtual cable
-//! ends the stack, unless its far end belongs to a bridge, bond or switch, which forwards the frames.
+//! For each interface the kernel names its master (bridge, bond, switch) and the interface below it, which may be in
+//! another namespace. Following both links in both directions gives all interfaces that share a wire with this one. A
+//! virtual cable ends the stack, unless its far end belongs to a bridge, bond or switch, which forwards the frames.
 
 use packetrig_sys::link::{Link, LinkAddress, NamespaceLinks};
 use packetrig_sys::netns::NetNs;
@@ -162,7 +162,8 @@ fn find_neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> 
         let ports = here.iter().filter(|of| is_link_of_kind(&of.link, &[SWITCH_KIND]));
         next.extend(ports.map(|of| (namespace, of.link.index)));
     }
-    // An unbound tunnel leaves by any route of its underlay. A bound one has that interface as `peer`, and `below` finds it.
+    // Packets of an unbound tunnel leave by any route of its underlay. A bound tunnel has its interface as `peer`,
+    // which `find_interface_below` finds.
     if is_link_of_kind(&own.link, &TUNNEL_KINDS) && own.link.peer.is_none() {
         let underlay = find_peer_namespace(all, namespace, &own.link);
         next.extend(underlay.into_iter().flat_map(|underlay| routed_interfaces(all, underlay)));
@@ -222,12 +223,13 @@ fn add_unenterable_namespaces(all: &mut Vec<StackNamespace>, base: usize, netns:
             if known.contains_key(&id) || all.len() >= MAX_NAMESPACES || !tried.insert(id) {
                 continue;
             }
-            // A refusal is no error: the interface that leads there is then reported as leading out of sight.
+            // A refusal is not an error: the interface that leads there is then reported as leading into an unknown
+            // namespace.
             let Ok(numbered) = read_numbered_namespace(netns, id) else { continue };
             known.insert(id, all.len());
             members.push(all.len());
             all.push(numbered);
-            // The kernel may have numbered more to answer.
+            // To answer, the kernel may have given numbers to further namespaces.
             known.extend(map_known_namespaces(netns, found));
         }
     }
@@ -240,7 +242,7 @@ fn add_unenterable_namespaces(all: &mut Vec<StackNamespace>, base: usize, netns:
 /// The namespace that has this number in `netns`.
 fn read_numbered_namespace(netns: &NetNs, id: i32) -> Result<StackNamespace, packetrig_sys::Error> {
     let (links, addresses) = NamespaceLinks::list_in_numbered_namespace(netns, id)?;
-    let links = links.into_iter().map(|link| stack_link(link, &addresses, false)).collect();
+    let links = links.into_iter().map(|link| to_stack_link(link, &addresses, false)).collect();
     Ok(StackNamespace {
         label: format!("namespace number {id}"),
         links,
@@ -255,12 +257,12 @@ fn read_namespace(netns: &NetNs, label: String) -> Result<StackNamespace, packet
     let routes = links.default_routes()?;
     let links = links.list_links()?.into_iter().map(|link| {
         let default_route = routes.contains(&link.index);
-        stack_link(link, &addresses, default_route)
+        to_stack_link(link, &addresses, default_route)
     });
     Ok(StackNamespace { label, links: links.collect(), ..Default::default() })
 }
 
-fn stack_link(link: Link, addresses: &[LinkAddress], default_route: bool) -> StackLink {
+fn to_stack_link(link: Link, addresses: &[LinkAddress], default_route: bool) -> StackLink {
     let addresses = addresses.iter().filter(|of| of.index == link.index).map(|of| of.ip).collect();
     StackLink { link, default_route, addresses }
 }

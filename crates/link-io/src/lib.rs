@@ -8,8 +8,8 @@
 //!               |
 //!              merge: several captures of one link become one file
 //! ```
-//! The half of [`packetrig_link`] that does I/O; `packetrig_link` itself decides about frames and opens nothing. Rings,
-//! guards and the recorder of capture files are in the engine.
+//! This crate does the I/O; `packetrig_link` decides about frames and opens nothing. Rings, guards and the
+//! recorder of capture files are in the engine.
 #![forbid(unsafe_code)]
 
 pub mod impair;

@@ -4,10 +4,12 @@
 //!  DIR/log-00001.pcapng, log-00002.pcapng …   the files          DIR/index.jsonl   what is in each, what was removed
 //!  Recorder --Part--> Keeper: index, retention, disk-full policy        check(): index, files and a tap against each other
 //! ```
-//! The writer is the recorder of every capture; this module only keeps its files. When a log was killed, the next one
-//! repairs it: it cuts the last file to whole records, counts them and enters the file.
+//! The files are written by the recorder that all captures use; this module only keeps them. If a log was
+//! killed, the next one repairs its last file: it cuts the file to whole records, counts them and adds the
+//! file to the index.
 //!
-//! Invariant: files and frames are numbered without a gap over all runs of the log; a number names one file for good.
+//! Invariant: files and frames are numbered without a gap over all runs of the log, and a number always
+//! names the same file.
 
 mod check;
 mod index;

@@ -5,7 +5,7 @@
 //!  each capture: survey (times, cuts, sample) -> relation of its clock to that of the first capture
 //!  all captures, by time: PacketMerger -> MergedFile: an interface for each set of captures that has a packet
 //! ```
-//! Captures are read from their beginning twice, or three times if packets were cut: the first reading finds out how to
+//! Captures are read from their beginning twice, or three times if packets were cut. The first reading finds out how to
 //! compare them, so the files may be of any size. A directory is a [log], and its files are one capture.
 //!
 //! Invariant: packets of a capture = merged packets that have it; missing = merged packets within its time that lack it.
@@ -27,10 +27,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use survey::CaptureSurvey;
 
-/// Limit for the disorder of a capture. Captures of several queues are out of order by the time between two
-/// visits to a ring.
+/// Largest time by which packets of a capture may be out of order. Captures from several queues are out of
+/// order by the time between two visits to a ring.
 const MAX_CAPTURE_DISORDER_NS: u64 = 200_000_000;
-/// The least tolerance. Only equal packets within the tolerance can count as one packet.
+/// Minimum tolerance. Only equal packets whose times differ by at most the tolerance can count as one packet.
 const MIN_TOLERANCE: Nanos = Nanos::from_millis(1);
 
 /// Errors of a merge.
@@ -47,7 +47,7 @@ pub enum Error {
     #[error("{} is not a regular file, and a merge reads its captures more than once", .0.display())]
     NotAFile(PathBuf),
     /// The directory holds no files of a log.
-    #[error("{} holds no files of a log (log-00001.pcapng, ...)", .0.display())]
+    #[error("directory {} contains no files of a log (log-00001.pcapng, ...)", .0.display())]
     NoLog(PathBuf),
     #[error(transparent)]
     Log(#[from] log::Error),
@@ -56,7 +56,7 @@ pub enum Error {
     IntoItself(PathBuf),
     #[error(
         "{one} and {other} have no packet in common: they are from different links or times, or no packet \
-        has a unique content"
+        has unique content"
     )]
     NothingInCommon { one: String, other: String },
 }
@@ -73,7 +73,8 @@ pub struct MergeOptions {
     pub captures: Vec<PathBuf>,
     /// The file to write.
     pub into: PathBuf,
-    /// Greatest distance between the time stamps of one packet; by default, the distance that surely equal packets have.
+    /// Largest difference between the time stamps of one packet; by default, four times the largest
+    /// difference in the samples.
     pub tolerance: Option<Nanos>,
     /// Limit for the bytes of packets that wait for their copies in other captures.
     pub memory: usize,
@@ -87,8 +88,8 @@ pub struct MergeReport {
     /// Packets that every capture has.
     pub in_all: u64,
     pub tolerance: Nanos,
-    /// Packets that were written before all captures were read up to their time, for lack of memory: they may
-    /// be in the result twice.
+    /// Packets that had to be written before all captures were read up to their time, because memory was
+    /// short. They may be in the result twice.
     pub early: u64,
     pub captures: Vec<CaptureReport>,
 }
@@ -125,7 +126,7 @@ pub struct CaptureClock {
     pub steps: Vec<ClockStep>,
 }
 
-/// A capture with all facts that the merge needs in advance.
+/// A capture with the data that the merge needs in advance.
 struct SurveyedCapture {
     name: String,
     files: Vec<PathBuf>,
@@ -141,7 +142,8 @@ pub fn merge_captures(options: &MergeOptions) -> Result<MergeReport, Error> {
     }
     let (captures, compared) = survey_captures(options)?;
     let jitters = captures.iter().filter_map(|capture| capture.relation.as_ref().map(ClockRelation::jitter));
-    // Four times the greatest distance in the samples, because they have only a part of the packets.
+    // Four times the largest difference in the samples, because the samples contain only a part of the
+    // packets.
     let usual = jitters.max().map_or(MIN_TOLERANCE, |jitter| Nanos::new(4 * jitter.as_u64()));
     let usual = usual.max(MIN_TOLERANCE);
     let tolerance = options.tolerance.unwrap_or(usual);
@@ -171,7 +173,7 @@ fn survey_captures(options: &MergeOptions) -> Result<(Vec<SurveyedCapture>, Opti
     let surveys =
         |compared| sources.iter().map(move |source| survey::survey_capture(&source.files, compared));
     let mut surveyed = surveys(None).collect::<Result<Vec<_>, _>>()?;
-    // All captures use one length: only then does a packet have the same identity in each of them.
+    // All captures use the same length, so that a packet has the same identity in each of them.
     let compared = surveyed.iter().filter_map(|survey| survey.shortest_cut).min();
     // Truncated packets can be compared only by the bytes that all captures kept, so the samples are taken
     // again with that length.
@@ -230,7 +232,8 @@ impl SurveyedCapture {
     /// True if a time, in the clock of the first capture, lies between the capture's first and last packet.
     fn covers_time(&self, at_ns: u64) -> bool {
         let Some((first, last)) = self.survey.times_ns else { return false };
-        // These numbers select the first and the last line of the clock, because its steps divide them.
+        // These packet numbers select the first and the last section of the clock relation, which changes at
+        // clock steps.
         (self.to_reference(0, first)..=self.to_reference(self.survey.packets, last)).contains(&at_ns)
     }
 
@@ -268,12 +271,12 @@ impl<'a> MergeInlet<'a> {
     fn open_capture(capture: &'a SurveyedCapture) -> Result<Self, Error> {
         let reader = CaptureReader::new(&capture.files)?;
         let mut inlet = Self { capture, reader, number: 0, next_ns: None };
-        inlet.advance_to_next()?;
+        inlet.advance_to_next_packet()?;
         Ok(inlet)
     }
 
-    fn advance_to_next(&mut self) -> Result<(), Error> {
-        let at_ns = self.reader.advance_to_next()?;
+    fn advance_to_next_packet(&mut self) -> Result<(), Error> {
+        let at_ns = self.reader.advance_to_next_packet()?;
         self.next_ns = at_ns.map(|at_ns| self.capture.to_reference(self.number, at_ns));
         // Packets are counted as in the survey, because `to_reference` finds the line of a clock by this number.
         self.number += 1;
@@ -295,7 +298,7 @@ impl MergeRun<'_> {
     /// Returns the next packet of the result.
     fn next_packet(&mut self) -> Result<Option<MergedPacket>, Error> {
         while let Some((next_ns, capture)) = self.find_earliest_capture() {
-            // An unread capture may still bring a packet that is this much older.
+            // A capture may still contain an unread packet that is this much older.
             let settled_ns = next_ns.saturating_sub(self.merger.tolerance_ns() + MAX_CAPTURE_DISORDER_NS);
             if let Some(packet) = self.merger.take_earliest_before(settled_ns) {
                 return Ok(Some(packet));
@@ -321,7 +324,7 @@ impl MergeRun<'_> {
         let record = inlet.reader.current_packet();
         let identity = PacketContent::from_record(&record).compute_identity(self.compared);
         self.merger.offer_packet(capture, at_ns, identity, strip_fcs(&record));
-        inlet.advance_to_next()
+        inlet.advance_to_next_packet()
     }
 }
 

@@ -76,11 +76,11 @@ pub struct TapSpec {
     pub trailer: bool,
     /// A file for copies; an existing file is replaced.
     pub capture: Option<PathBuf>,
-    /// The back end, if the user insists on one.
+    /// The back end that the user requires, if any.
     pub way: Option<TapMethod>,
     /// True if forwarding must end with this process.
     pub fail_closed: bool,
-    /// True if one side is to go down while the other has no carrier.
+    /// True if one side is to be switched down while the other side has no carrier.
     pub link_state: bool,
     /// Interfaces that the user has confirmed.
     pub confirmed: Vec<PortLocation>,
@@ -113,10 +113,10 @@ pub enum TapRefusal {
     #[error("no tap is named `{0}`; `packetrig tap status` lists all taps")]
     Unknown(String),
     /// The required back end cannot do this.
-    #[error("back end {way} cannot forward here: {reason}")]
+    #[error("back end `{way}` cannot forward between these interfaces: {reason}")]
     Way { way: TapMethod, reason: String },
     /// The tap cannot work without its process.
-    #[error("--detach needs back end xdp, because back end packet forwards in this process: {0}")]
+    #[error("--detach needs back end `xdp`, because back end `packet` forwards in this process: {0}")]
     NeedsProcess(String),
 }
 
@@ -215,7 +215,8 @@ impl RunningTap {
         self.waiting.as_deref().unwrap_or_default()
     }
 
-    /// Interfaces that no longer exist. A new interface with the same name is another one, and is not used.
+    /// Interfaces of the tap that no longer exist. A new interface with the same name is a different one
+    /// and is not used.
     pub fn gone_interfaces(&self) -> &[String] {
         &self.gone
     }
@@ -233,8 +234,8 @@ impl RunningTap {
         }
     }
 
-    /// Ends the tap: it forwards no more frames, and the interfaces are as they were before. If an interface cannot be
-    /// restored, returns an error, and `tap stop` can try again.
+    /// Ends the tap: it forwards no more frames, and its interfaces get their earlier settings back. If an
+    /// interface cannot be restored, returns an error, and `tap stop` can try again.
     pub fn end_tap(mut self) -> Result<EndedTapResult, Error> {
         let elapsed = self.clock.now().since(self.began);
         let mut accounts = match &mut self.plane {
@@ -268,7 +269,7 @@ impl RunningTap {
         Ok(EndedTapResult { accounts, imbalances, recorded })
     }
 
-    /// Leaves the tap to the kernel. Only for a tap that can continue without a process.
+    /// Leaves the forwarding to the kernel when this process ends. Only for a tap that can continue without a process.
     pub fn leave_forwarding_to_kernel(mut self) -> Result<(), Error> {
         // The process that ends the tap later needs all changes made so far.
         self.guard.save_state(&mut self.state)?;

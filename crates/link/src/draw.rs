@@ -6,9 +6,9 @@ use packetrig_wire::pattern::keyed_mix;
 /// Probabilities are in millionths.
 pub(super) const MILLION: u64 = 1_000_000;
 
-/// Returns true if an event with this probability happens at `position`.
+/// Returns true if an event with the probability `millionths` happens at `position`.
 pub(super) fn happens_at(seed: u64, position: u64, millionths: u32) -> bool {
-    // 2^64 is so much more than a million that the bias of the remainder is below 1 in 10^13.
+    // 2^64 is so much larger than a million that the bias of the remainder is below 1 in 10^13.
     keyed_mix(seed, position) % MILLION < u64::from(millionths)
 }
 
@@ -16,7 +16,7 @@ pub(super) fn happens_at(seed: u64, position: u64, millionths: u32) -> bool {
 pub(super) fn draw_integer_up_to(seed: u64, position: u64, most: u64) -> u64 {
     // Multiply and shift instead of a remainder: no division, and the bias is spread over the whole range.
     let wide = u128::from(keyed_mix(seed, position)) * (u128::from(most) + 1);
-    // 64 bits are left, so nothing is clamped.
+    // After the shift 64 bits are left, so nothing is clamped.
     clamp_to_u64(wide >> 64)
 }
 
@@ -27,8 +27,8 @@ pub(super) fn draw_uniform_number(seed: u64, position: u64, most: u64) -> i64 {
     draw_integer_up_to(seed, position, 2 * most).cast_signed() - most.cast_signed()
 }
 
-/// Draws from a normal distribution around zero with this standard deviation. It is the sum of twelve uniform numbers: normal for
-/// all practical purposes up to three deviations, and never beyond six.
+/// Draws from a normal distribution around zero with this standard deviation. The result is a scaled sum of twelve
+/// uniform numbers. Up to three deviations this is practically a normal distribution; it never exceeds six deviations.
 pub(super) fn draw_normal_number(seed: u64, position: u64, deviation: u64) -> i64 {
     // The sum of twelve numbers from 0 to 0xffff has the mean 6 * 0xffff. As shares of 0x1_0000 it has the
     // variance 1, because each number has 1/12.
@@ -39,7 +39,7 @@ pub(super) fn draw_normal_number(seed: u64, position: u64, deviation: u64) -> i6
         .map(|word| (0..4).map(|part| i128::from(word >> (16 * part) & 0xffff)).sum::<i128>())
         .sum();
     let scaled = i128::from(deviation) * (sum - HALF) / 0x1_0000;
-    // Only a deviation of more than fifty years does not fit.
+    // Overflows only if the deviation is more than 48 years in ns.
     i64::try_from(scaled).unwrap_or(if scaled < 0 { i64::MIN } else { i64::MAX })
 }
 

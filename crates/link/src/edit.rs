@@ -1,15 +1,15 @@
-//! Rewriting headers as switches and routers do, IPv4 header checksum put right.
+//! Rewrites headers as switches and routers do, and corrects the IPv4 header checksum.
 
-/// A change of a frame's headers. A frame that lacks the header stays as it is.
+/// A change of a frame's headers. A frame without that header stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderEdit {
     DestinationMac([u8; 6]),
     SourceMac([u8; 6]),
-    /// IPv4 time to live or IPv6 hop limit minus one; zero stays zero.
+    /// Decrements the IPv4 time to live or IPv6 hop limit by one; zero stays zero.
     DecrementTtl,
-    /// New DSCP in IPv4 or IPv6, ECN kept.
+    /// Sets the DSCP in IPv4 or IPv6; ECN stays.
     Dscp(u8),
-    /// A new outermost VLAN tag.
+    /// Inserts a new outermost VLAN tag.
     PushVlan {
         /// Tag protocol identifier: 0x8100 or 0x88a8.
         tpid: u16,
@@ -44,23 +44,24 @@ fn replace_bytes(frame: &mut [u8], at: usize, bytes: &[u8]) -> bool {
     }
 }
 
-fn read_word(frame: &[u8], at: usize) -> Option<u16> {
+fn read_u16(frame: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]))
 }
 
-fn is_tag(ether_type: u16) -> bool {
+fn is_vlan_tpid(ether_type: u16) -> bool {
     matches!(ether_type, 0x8100 | 0x88a8 | 0x9100)
 }
 
-/// Finds the IP header behind all VLAN tags: its version and offset. `None` if it is not whole in the frame.
+/// Finds the IP header after all VLAN tags, and returns its version and offset; `None` if the frame does not
+/// contain all of it.
 fn find_ip_header(frame: &[u8]) -> Option<(u8, usize)> {
     let mut at = 12;
     // A tag moves the EtherType by four bytes; the end of the frame ends the loop.
-    while is_tag(read_word(frame, at)?) {
+    while is_vlan_tpid(read_u16(frame, at)?) {
         at += 4;
     }
-    // The least lengths: 20 bytes of IPv4 without options (RFC 791), 40 bytes of IPv6 (RFC 8200).
-    match read_word(frame, at)? {
+    // Minimum lengths: 20 bytes of IPv4 without options (RFC 791), 40 bytes of IPv6 (RFC 8200).
+    match read_u16(frame, at)? {
         0x0800 if frame.len() >= at + 2 + 20 => Some((4, at + 2)),
         0x86dd if frame.len() >= at + 2 + 40 => Some((6, at + 2)),
         _ => None,
@@ -71,7 +72,7 @@ fn decrement_ttl(frame: &mut [u8]) -> bool {
     match find_ip_header(frame) {
         Some((4, at)) => {
             frame[at + 8] = frame[at + 8].saturating_sub(1);
-            refresh_checksum(frame, at);
+            recompute_ipv4_checksum(frame, at);
             true
         }
         Some((_, at)) => {
@@ -87,7 +88,7 @@ fn set_dscp(frame: &mut [u8], dscp: u8) -> bool {
         Some((4, at)) => {
             // The upper six bits (RFC 2474); the lower two are ECN (RFC 3168).
             frame[at + 1] = dscp << 2 | frame[at + 1] & 3;
-            refresh_checksum(frame, at);
+            recompute_ipv4_checksum(frame, at);
             true
         }
         Some((_, at)) => {
@@ -101,9 +102,9 @@ fn set_dscp(frame: &mut [u8], dscp: u8) -> bool {
     }
 }
 
-fn refresh_checksum(frame: &mut [u8], at: usize) {
-    // The checksum is computed from all words rather than updated (RFC 1624): this is slower and easier to
-    // trust. A header length beyond the frame must not read past it.
+fn recompute_ipv4_checksum(frame: &mut [u8], at: usize) {
+    // The checksum is computed from all words instead of updated incrementally (RFC 1624). This is slower, but easier
+    // to verify. With a header length beyond the end of the frame, nothing must be read past the end.
     let end = (at + usize::from(frame[at] & 0x0f) * 4).min(frame.len());
     frame[at + 10..at + 12].fill(0);
     let mut total: u32 = 0;
@@ -122,7 +123,7 @@ fn push_vlan(frame: &mut Vec<u8>, tpid: u16, tci: u16) -> bool {
     if frame.len() < 14 {
         return false;
     }
-    // Byte 12: after both addresses, before the EtherType (IEEE 802.1Q).
+    // The tag is inserted at byte 12: after both addresses, before the EtherType (IEEE 802.1Q).
     let [a, b] = tpid.to_be_bytes();
     let [c, d] = tci.to_be_bytes();
     frame.splice(12..12, [a, b, c, d]);
@@ -130,8 +131,8 @@ fn push_vlan(frame: &mut Vec<u8>, tpid: u16, tci: u16) -> bool {
 }
 
 fn pop_vlan(frame: &mut Vec<u8>) -> bool {
-    // 18 bytes: both addresses, the tag, and the EtherType behind it.
-    let tagged = read_word(frame, 12).is_some_and(is_tag) && frame.len() >= 18;
+    // A tagged frame has at least 18 bytes: both addresses, the tag, and the EtherType after it.
+    let tagged = read_u16(frame, 12).is_some_and(is_vlan_tpid) && frame.len() >= 18;
     if tagged {
         frame.drain(12..16);
     }
@@ -165,7 +166,7 @@ mod tests {
     fn a_checksum_made_anew_is_the_known_one() {
         let mut frame = ipv4();
         frame[24..26].fill(0);
-        refresh_checksum(&mut frame, 14);
+        recompute_ipv4_checksum(&mut frame, 14);
         assert_eq!(frame, ipv4());
     }
 

@@ -1,7 +1,8 @@
-//! This is the pure half: frames and time in, frames out. A witness is notified of every action on a frame.
+//! Applies a fault plan to frames: frames and times go in, frames come out. It reads no clock and opens no device. An
+//! observer is notified of every action on a frame.
 //!
-//! The order of actions on a frame: it is dropped, or otherwise damaged and rewritten; then copied; put into
-//! the queue of a limited rate, each copy separately; delayed; held back for later frames.
+//! Order of the actions on a frame: it is dropped, or else damaged and rewritten; then copied; put into the queue
+//! of a limited rate, each copy separately; delayed; held back for later frames.
 
 use super::draw::draw_integer_up_to;
 use super::queue::RateQueueState;
@@ -10,7 +11,8 @@ use packetrig_units::{clamp_to_u32, remainder_as_usize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-/// Bytes of the Ethernet header, which damage anywhere leaves alone: the frame still goes where it was sent.
+/// Length of the Ethernet header in bytes. [`FrameFault::CorruptAnywhere`] does not change it, so the frame
+/// still reaches its destination.
 const ETHERNET: usize = 14;
 /// Maximum number of free buffers that are kept for later frames.
 const MAX_SPARE_BUFFERS: usize = 4096;
@@ -18,7 +20,7 @@ const MAX_SPARE_BUFFERS: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FramePosition {
     pub key: u32,
-    /// Number of frames with that key that arrived before it.
+    /// Number of frames with that key that arrived before this frame.
     pub position: u64,
 }
 
@@ -26,37 +28,38 @@ pub struct FramePosition {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameActions {
     pub at_ns: u64,
-    /// The frame is dropped.
+    /// True if the frame is dropped.
     pub dropped: bool,
-    /// Number of this frame and its copies that did not fit into the queue.
+    /// How many of this frame and its copies did not fit into the queue.
     pub overflowed: u32,
     pub copies: u32,
     /// Number of later frames that this one waits for.
     pub held_for: u32,
-    /// The plan orders a delay.
+    /// True if the plan delays this frame.
     pub is_delayed: bool,
     /// Due time of the departure; for a held frame, the time at which it begins to wait.
     pub due_ns: u64,
-    /// The last damage done: which byte, from the beginning, and the bits flipped.
+    /// The last damage to the frame: index of the byte from the beginning, and the flipped bits.
     pub corrupted: Option<(u32, u8)>,
     pub rewritten: bool,
 }
 
 /// Observer that is notified of every frame.
-pub trait FrameWitness {
+pub trait FrameObserver {
     /// Called when a frame arrives, with the actions applied to it. `bytes` are the bytes that arrived.
     fn on_arrival(&mut self, place: FramePosition, deeds: &FrameActions, bytes: &[u8]);
     /// Called when the frame or a copy of it leaves.
     fn on_departure(&mut self, place: FramePosition);
 }
 
-/// A frame inside, with copies that leave together with it.
+/// A frame inside the impairer, with the copies that leave together with it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FrameInDevice {
     place: FramePosition,
     copies: u32,
     held_for: u32,
-    /// True if the frame itself leaves before this copy: held frames count a frame, but not its copies.
+    /// True if this is a copy that leaves separately after its frame. Held frames wait for frames, and
+    /// copies do not count.
     is_copy: bool,
     bytes: Vec<u8>,
 }
@@ -70,7 +73,7 @@ struct ReorderedFrame {
     until_ns: u64,
 }
 
-/// A frame that waits for its time; `order` keeps frames of one instant in their order.
+/// A frame that waits for its due time. `order` keeps frames with the same due time in their order.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct DelayedFrame {
     due_ns: u64,
@@ -97,14 +100,14 @@ pub struct FrameImpairer<W> {
     /// Due time of the latest frame so far.
     last_due_ns: u64,
     spare: Vec<Vec<u8>>,
-    /// Frames and copies inside.
+    /// Number of frames and copies inside the impairer.
     inside: u64,
-    witness: W,
+    observer: W,
 }
 
-impl<W: FrameWitness> FrameImpairer<W> {
+impl<W: FrameObserver> FrameImpairer<W> {
     /// Creates an impairer for frames that arrive on `port`.
-    pub fn new(plan: FaultPlan, port: usize, witness: W) -> Self {
+    pub fn new(plan: FaultPlan, port: usize, observer: W) -> Self {
         let queue = plan.queue.map(RateQueueState::new);
         Self {
             plan,
@@ -116,20 +119,20 @@ impl<W: FrameWitness> FrameImpairer<W> {
             last_due_ns: 0,
             spare: Vec::new(),
             inside: 0,
-            witness,
+            observer,
         }
     }
 
-    pub fn witness_mut(&mut self) -> &mut W {
-        &mut self.witness
+    pub fn observer_mut(&mut self) -> &mut W {
+        &mut self.observer
     }
 
-    /// Shared access to the witness.
-    pub fn read_witness(&self) -> &W {
-        &self.witness
+    /// Returns the observer.
+    pub fn observer(&self) -> &W {
+        &self.observer
     }
 
-    /// Accepts a frame that arrived at `now_ns`. Gives `out` the frames that leave because of it, each with the time when it was due.
+    /// Accepts a frame that arrived at `now_ns`. Passes the frames that leave now to `out`, each with its due time.
     pub fn accept_frame(&mut self, now_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64)) {
         let key = self.plan.classifier.read_key(frame);
         let lane = self.lanes.entry(key).or_insert_with(|| KeyLane {
@@ -139,17 +142,17 @@ impl<W: FrameWitness> FrameImpairer<W> {
         });
         let place = FramePosition { key, position: lane.received };
         lane.received += 1;
-        // The common case of a cable: the frame is not even copied.
+        // In the common case without faults, the frame is not even copied.
         if self.plan.is_faultless() {
-            self.witness.on_arrival(
+            self.observer.on_arrival(
                 place,
                 &FrameActions { at_ns: now_ns, due_ns: now_ns, ..FrameActions::default() },
                 frame,
             );
-            self.witness.on_departure(place);
+            self.observer.on_departure(place);
             return out(frame, now_ns);
         }
-        // Dropped frames count, too: rules with a state (bursts, Gilbert-Elliott) must see every position.
+        // This comes before a drop, because rules with a state (bursts, Gilbert-Elliott) must see every position.
         lane.course.advance_to_next_frame(&self.plan);
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
@@ -157,7 +160,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         let fate = decide_frame_fate(&self.plan, &lane.course, place, &mut bytes);
         let mut deeds = FrameActions { at_ns: now_ns, due_ns: now_ns, ..fate.deeds };
         if deeds.dropped {
-            self.witness.on_arrival(place, &deeds, frame);
+            self.observer.on_arrival(place, &deeds, frame);
             return self.recycle_buffer(bytes);
         }
         let (copies, held_for) = (1 + deeds.copies, deeds.held_for);
@@ -165,7 +168,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         self.queue_copies(fate.delay_ns, whole, &mut deeds, frame, out);
     }
 
-    /// Passes a frame through the queue, if there is one, to the place where it waits for its due time.
+    /// Passes a frame and its copies through the queue, if there is one, and then delays or sends them.
     fn queue_copies(
         &mut self,
         delay_ns: u64,
@@ -178,12 +181,12 @@ impl<W: FrameWitness> FrameImpairer<W> {
         let now_ns = deeds.at_ns;
         if self.queue.is_none() {
             deeds.due_ns = self.schedule_departure(now_ns.saturating_add(delay_ns));
-            self.witness.on_arrival(place, deeds, arrived);
-            return self.hold_frame_until_due(now_ns, deeds.due_ns, whole, out);
+            self.observer.on_arrival(place, deeds, arrived);
+            return self.delay_or_send_frame(now_ns, deeds.due_ns, whole, out);
         }
         let mut is_copy = false;
         for _ in 0..whole.copies {
-            // Each copy takes its own time on the limited line, so each copy needs its own place in the queue.
+            // Each copy takes its own time on the line, so each copy needs its own place in the queue.
             let Some(left) =
                 self.queue.as_mut().and_then(|queue| queue.admit_frame(now_ns, whole.bytes.len()))
             else {
@@ -191,26 +194,27 @@ impl<W: FrameWitness> FrameImpairer<W> {
                 continue;
             };
             let due_ns = self.schedule_departure(left.saturating_add(delay_ns));
-            // The witness gets the due time of the first copy.
+            // The observer gets the due time of the first copy that the queue admitted.
             deeds.due_ns = if deeds.due_ns == now_ns { due_ns } else { deeds.due_ns };
             let mut bytes = self.spare.pop().unwrap_or_default();
             bytes.clone_from(&whole.bytes);
             self.delay_frame(due_ns, FrameInDevice { copies: 1, is_copy, bytes, ..whole });
             is_copy = true;
         }
-        self.witness.on_arrival(place, deeds, arrived);
+        self.observer.on_arrival(place, deeds, arrived);
         self.recycle_buffer(whole.bytes);
     }
 
-    /// Returns the departure time of a frame that would leave at `due_ns` by itself.
+    /// Returns the departure time of a frame with the due time `due_ns`: in a plan that keeps the order, it is not
+    /// before that of the previous frame.
     fn schedule_departure(&mut self, due_ns: u64) -> u64 {
-        // Varying delays would reorder frames: a frame that would overtake leaves together with the one before it.
+        // With varying delays, a frame could overtake the one before it. In order, it leaves together with that frame.
         let due_ns = if self.plan.in_order { due_ns.max(self.last_due_ns) } else { due_ns };
         self.last_due_ns = due_ns;
         due_ns
     }
 
-    fn hold_frame_until_due(
+    fn delay_or_send_frame(
         &mut self,
         now_ns: u64,
         due_ns: u64,
@@ -231,19 +235,19 @@ impl<W: FrameWitness> FrameImpairer<W> {
         self.delayed.push(Reverse(DelayedFrame { due_ns, order: self.order, frame }));
     }
 
-    /// Gives the frames that are due to `out`.
+    /// Passes the frames that are due now to `out`.
     pub fn release_due_frames(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         while self.delayed.peek().is_some_and(|Reverse(delayed)| delayed.due_ns <= now_ns) {
-            self.release_next_frame(now_ns, out);
+            self.release_next_delayed_frame(now_ns, out);
         }
         if self.plan.held_at_most.is_some() {
             for lane in self.lanes.values_mut() {
-                // The longest wait is the same for all frames, so the first frames of the list end first.
+                // The longest wait is the same for all frames, so the wait of the first frame in the list ends first.
                 while lane.held.front().is_some_and(|held| held.until_ns <= now_ns) {
                     if let Some(held) = lane.held.pop_front() {
                         self.inside -= u64::from(held.frame.copies);
-                        // The due time is the end of the wait, so a late call is measured as lateness.
-                        emit_copies(&mut self.witness, &held.frame, held.until_ns, out);
+                        // The end of the wait counts as the due time, so that a late call is measured as lateness.
+                        emit_copies(&mut self.observer, &held.frame, held.until_ns, out);
                         store_spare_buffer(&mut self.spare, held.frame.bytes);
                     }
                 }
@@ -251,7 +255,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         }
     }
 
-    /// Due time of the next frame that leaves by time.
+    /// Earliest time at which a waiting frame becomes due, or the longest wait of a held frame ends.
     pub fn next_due_time(&self) -> Option<u64> {
         let delayed = self.delayed.peek().map(|Reverse(delayed)| delayed.due_ns);
         if self.plan.held_at_most.is_none() {
@@ -261,38 +265,39 @@ impl<W: FrameWitness> FrameImpairer<W> {
         held.chain(delayed).min()
     }
 
-    /// Frames and copies inside.
+    /// Number of frames and copies inside the impairer.
     pub fn frames_inside(&self) -> u64 {
         self.inside
     }
 
-    /// Gives everything that waits to `out` and hands over the witness.
-    pub fn into_witness(mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) -> W {
+    /// Passes all waiting frames to `out`, and returns the observer.
+    pub fn into_observer(mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) -> W {
         self.flush_frames(now_ns, out);
-        self.witness
+        self.observer
     }
 
-    /// Gives everything that waits to `out`.
+    /// Passes all waiting frames to `out`.
     pub fn flush_frames(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         while !self.delayed.is_empty() {
-            self.release_next_frame(now_ns, out);
+            self.release_next_delayed_frame(now_ns, out);
         }
         for lane in self.lanes.values_mut() {
             for held in lane.held.drain(..) {
                 self.inside -= u64::from(held.frame.copies);
-                // The frames for which this frame waited never came: it leaves only because the impairer ends.
-                emit_copies(&mut self.witness, &held.frame, now_ns, out);
+                // The frames for which this frame waits have not come. It leaves only because the impairer ends.
+                emit_copies(&mut self.observer, &held.frame, now_ns, out);
             }
         }
     }
 
-    fn release_next_frame(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
+    fn release_next_delayed_frame(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         if let Some(Reverse(DelayedFrame { frame, due_ns, .. })) = self.delayed.pop() {
             self.send_or_hold_frame(now_ns, due_ns, frame, out);
         }
     }
 
-    /// Handles a frame that is due: it leaves together with the frames that waited for it, or begins to wait for others.
+    /// Handles a frame that is due: it leaves together with the frames that waited for it, or begins
+    /// to wait for others.
     fn send_or_hold_frame(
         &mut self,
         now_ns: u64,
@@ -308,12 +313,12 @@ impl<W: FrameWitness> FrameImpairer<W> {
             return lane.held.push_back(ReorderedFrame { frame, waits_for, until_ns });
         }
         self.inside -= u64::from(frame.copies);
-        emit_copies(&mut self.witness, &frame, due_ns, out);
-        // A frame that is freed here does not count for those still held: a rule counts frames that leave on their
-        // own, else one departure could empty the whole list.
+        emit_copies(&mut self.observer, &frame, due_ns, out);
+        // A frame that is freed here does not count for the other held frames. Only frames that leave by themselves
+        // count: otherwise one departure could free the whole list.
         let mut index = 0;
         while let Some(held) = lane.held.get_mut(index) {
-            // Earlier frames do not count: the rule speaks of later ones.
+            // Only later frames count, because the rule is about later ones.
             let is_later = !frame.is_copy && frame.place.position > held.frame.place.position;
             held.waits_for -= u32::from(is_later);
             if held.waits_for > 0 {
@@ -321,7 +326,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
             } else if let Some(freed) = lane.held.remove(index) {
                 self.inside -= u64::from(freed.frame.copies);
                 // This frame leaves together with the frame that it waited for, so it has the same due time.
-                emit_copies(&mut self.witness, &freed.frame, due_ns, out);
+                emit_copies(&mut self.observer, &freed.frame, due_ns, out);
                 store_spare_buffer(&mut self.spare, freed.frame.bytes);
             }
         }
@@ -334,21 +339,21 @@ impl<W: FrameWitness> FrameImpairer<W> {
 }
 
 fn store_spare_buffer(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
-    // After a burst, the memory is released.
+    // Beyond this limit, the memory is released, so a burst does not occupy memory for ever.
     if spare.len() < MAX_SPARE_BUFFERS {
         spare.push(bytes);
     }
 }
 
-/// Gives a frame and its copies to `out`; they are no longer inside.
+/// Passes a frame and its copies to `out`, and notifies the observer.
 fn emit_copies(
-    witness: &mut impl FrameWitness,
+    observer: &mut impl FrameObserver,
     frame: &FrameInDevice,
     due_ns: u64,
     out: &mut dyn FnMut(&[u8], u64),
 ) {
     for _ in 0..frame.copies {
-        witness.on_departure(frame.place);
+        observer.on_departure(frame.place);
         out(&frame.bytes, due_ns);
     }
 }
@@ -360,6 +365,7 @@ struct FrameFate {
     delay_ns: u64,
 }
 
+/// Applies the rules for one frame: decides its actions, and changes its bytes.
 fn decide_frame_fate(
     plan: &FaultPlan,
     course: &KeyFrameRules,
@@ -377,7 +383,7 @@ fn decide_frame_fate(
         match fault {
             FrameFault::Drop => {}
             FrameFault::Duplicate { copies } => deeds.copies += copies,
-            // Waits for later frames pass at the same time, so the longest one counts.
+            // Several such rules wait at the same time, so the largest number counts.
             FrameFault::HoldBack { frames } => deeds.held_for = deeds.held_for.max(*frames),
             FrameFault::Delay(time) => {
                 deeds.is_delayed = true;
@@ -388,7 +394,7 @@ fn decide_frame_fate(
                 fate.delay_ns = FrameFault::apply_jitter(fate.delay_ns, *jitter, seed, place.position);
             }
             FrameFault::Corrupt { from_end, mask } => {
-                // A frame that is too short lacks this byte and stays as it is.
+                // A frame that is too short does not have this byte, and stays as it is.
                 if let Some(at) = bytes.len().checked_sub(*from_end).filter(|_| *from_end > 0) {
                     flip_bits(bytes, at, *mask, deeds);
                 }

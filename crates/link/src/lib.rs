@@ -1,15 +1,17 @@
-//! Impairments of frames on a link: decided from a seed, with an exact record of every action on every frame.
+//! Impairments of frames on a link. They are decided from a seed, and every action on every frame is recorded exactly.
 //!
 //! ```text
-//!  spec (text or YAML) -> FaultPlan -> FrameImpairer: frames and time in, frames out --> FrameWitness: what was done to each
-//!                                         ^  |                                    KeyTruths (tests), a chronicle (product)
-//!                    link-io: on the threads of a tap      reference device: on those of the test kit
+//!  spec (text or YAML) -> FaultPlan -> FrameImpairer: frames and time in, frames out --> FrameObserver: all actions
+//!                                         ^  |                                    KeyTruths (tests), truth log
+//! (product)                    link-io: on the threads of a tap      reference device: on those of the test kit
 //! ```
-//! Pure: it reads no clock and opens nothing; `link-io` is its working half. A frame is identified by its *key*, which a
-//! [`FrameClassifier`] reads from its bytes, and its *position*, the number of frames with that key that arrived before it. The fate
-//! of the frame at a position depends on seed, rule and position only, except for the queue of a limited rate, which depends on time.
+//! This crate reads no clock and opens nothing; `link-io` runs it on real interfaces. A frame is identified by its
+//! *key*, which a [`FrameClassifier`] reads from its bytes, and its *position*, the number of frames with that key
+//! that arrived before it. What happens to the frame at a position depends only on seed, rule and position. Only the
+//! queue of a limited rate depends on time.
 //!
-//! It knows no streams, tags or sequence numbers: the truth must not come from the code that it is used to judge.
+//! The crate knows no streams, tags or sequence numbers: the truth about a link must not come from the code that
+//! is judged by it.
 //!
 //! Invariant: arrived + copies = left + dropped + did not fit into the queue + still inside.
 #![forbid(unsafe_code)]
@@ -25,7 +27,7 @@ mod treatment;
 mod truth;
 
 pub use edit::HeaderEdit;
-pub use impairer::{FrameActions, FrameImpairer, FramePosition, FrameWitness};
+pub use impairer::{FrameActions, FrameImpairer, FrameObserver, FramePosition};
 pub use plan::{
     DelayDistribution, DelayJitter, FaultPlan, FaultRule, FrameClassifier, FrameFault, GilbertElliott,
     KeyFrameRules, RulePositions,

@@ -1,14 +1,16 @@
-//! Several captures of one link become one series: which packets are the same one, and how their clocks differ.
+//! Merges several captures of one link into one series: finds which packets are the same, and how the clocks differ.
 //!
 //! ```text
 //!  packets of each capture -> PacketContent -> PacketIdentity -> PacketSample --(two of them)--> ClockRelation
 //!                                                    |                                               |
 //!                                                    `-----> PacketMerger <---- time in one clock <--'
 //! ```
-//! A packet is identified by its content. Packets with the same content in several captures, within the tolerance after the clocks have
-//! been brought together, are one packet. Each packet of a capture counts for itself, so that equal packets of one capture stay apart.
+//! A packet is identified by its content. Packets of several captures are one packet if they have the same
+//! content and, after their times were converted to one clock, differ by no more than the tolerance. Equal
+//! packets of one capture stay separate.
 //!
-//! Invariant: every packet offered is in exactly one merged packet, and a merged packet has at most one packet of each capture.
+//! Invariant: every packet offered is in exactly one merged packet, and a merged packet has at most one
+//! packet of each capture.
 
 mod clock_drift;
 mod clock_relation;

@@ -1,4 +1,4 @@
-//! Plan of faults: the frames that suffer each fault.
+//! The plan of faults: which frames each fault applies to.
 
 use super::draw::{draw_normal_number, draw_uniform_number, happens_at};
 use super::{HeaderEdit, RateQueue};
@@ -7,7 +7,7 @@ use packetrig_wire::pattern::keyed_mix;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Classification of frames into keys, by bytes that the test's own plan has put there.
+/// Rule for reading the key of a frame from its bytes. The test's own plan has put these bytes there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FrameClassifier {
     /// Key 0 for all frames that arrive on a port.
@@ -18,7 +18,7 @@ pub enum FrameClassifier {
 }
 
 impl FrameClassifier {
-    /// The key of a frame; frames too short to have one have key 0.
+    /// Reads the key of a frame; a frame that is too short for it has key 0.
     pub fn read_key(self, frame: &[u8]) -> u32 {
         match (self, frame.get(10..12)) {
             (Self::SourceMac, Some(bytes)) => u32::from(bytes[0]) << 8 | u32::from(bytes[1]),
@@ -27,12 +27,13 @@ impl FrameClassifier {
     }
 }
 
-/// Losses that come together: a state that is good or bad, each with its own probability (Gilbert 1960, Elliott 1963).
-/// All probabilities are in millionths.
+/// Model of losses in groups (Gilbert 1960, Elliott 1963): a state is good or bad, and each state has its own
+/// probability of loss. All probabilities are in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GilbertElliott {
-    /// Probability per frame of going from good to bad.
+    /// Probability, at each frame, of a change from good to bad.
     pub into_bad: u32,
+    /// Probability, at each frame, of a change from bad to good.
     pub out_of_bad: u32,
     /// Share of frames selected in the bad state; all frames in Gilbert's model.
     pub in_bad: u32,
@@ -40,14 +41,14 @@ pub struct GilbertElliott {
     pub in_good: u32,
 }
 
-/// The positions a rule applies to, counted per key.
+/// Positions to which a rule applies. Each key counts its own positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RulePositions {
     All,
     At(BTreeSet<u64>),
-    /// A run of positions.
+    /// Consecutive positions.
     Within(Range<u64>),
-    /// About this many in a million, drawn from the plan's seed.
+    /// A random selection of about this many in a million, drawn from the plan's seed.
     Random {
         /// Millionths of the frames.
         millionths: u32,
@@ -57,7 +58,7 @@ pub enum RulePositions {
         /// Distance of two positions; at least 1.
         nth: u64,
     },
-    /// Runs that begin at about this many positions in a million of those outside a run.
+    /// Runs of consecutive positions. Of the positions outside a run, about this many in a million begin one.
     Bursts {
         /// Millionths of the frames.
         millionths: u32,
@@ -69,15 +70,15 @@ pub enum RulePositions {
 }
 
 impl RulePositions {
-    /// Draws exactly `count` positions out of `among` from `seed`; all of them if there are not that many.
+    /// Draws exactly `count` of the positions in `among`, at random from `seed`; all of them if there are not more.
     pub fn draw_positions(seed: u64, count: u64, among: Range<u64>) -> Self {
         // Selection sampling (Knuth, TAOCP 2, 3.4.2, algorithm S): one pass in ascending order,
-        // no list of candidates.
+        // without a list of candidates.
         let mut left = among.end.saturating_sub(among.start);
         let mut wanted = count.min(left);
         let mut chosen = BTreeSet::new();
         for position in among {
-            // Each position is taken with the probability that makes the number come out exactly.
+            // The probability of each position depends on how many are still wanted, so exactly `count` are chosen.
             if wanted > 0 && keyed_mix(seed, position) % left < wanted {
                 chosen.insert(position);
                 wanted -= 1;
@@ -87,14 +88,15 @@ impl RulePositions {
         Self::At(chosen)
     }
 
-    /// Returns true if the rule applies to this position, which follows the one before. `memory` is zero at the first.
+    /// Returns true if the rule applies to this position. Must be called for each position in order. `memory` is the
+    /// state of the rule; it is zero before the first position.
     fn selects_position(&self, seed: u64, position: u64, memory: &mut u64) -> bool {
         match self {
             Self::All => true,
             Self::At(positions) => positions.contains(&position),
             Self::Within(range) => range.contains(&position),
             Self::Random { millionths } => happens_at(seed, position, *millionths),
-            // With `nth` above 1 the first frame is never taken.
+            // With `nth` above 1 the first frame is never selected.
             Self::Every { nth } => position % nth == nth - 1,
             Self::Bursts { millionths, frames } => {
                 if *memory == 0 && happens_at(seed, position, *millionths) {
@@ -107,9 +109,9 @@ impl RulePositions {
             Self::GilbertElliott(model) => {
                 let takes = if *memory == 0 { model.in_good } else { model.in_bad };
                 let turns = if *memory == 0 { model.into_bad } else { model.out_of_bad };
-                // The frame is judged in the state before it, then the state may change. The complement of
-                // the seed gives the second draw numbers of its own: with the same ones, a loss and a change
-                // of state would always coincide.
+                // The state before the frame decides about the frame, then the state may change. The second
+                // draw uses the complement of the seed: with the same random numbers, a loss and a change of
+                // state would always coincide.
                 let taken = happens_at(seed, position, takes);
                 *memory ^= u64::from(happens_at(!seed, position, turns));
                 taken
@@ -120,16 +122,16 @@ impl RulePositions {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DelayDistribution {
-    /// All values from the least to the most, equally often.
+    /// All values from the smallest to the largest are equally likely.
     #[default]
     Uniform,
     Normal,
 }
 
-/// Variation of a delay, added or subtracted. A delay never becomes negative.
+/// Random variation of a delay, which is added or subtracted. A delay never becomes negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelayJitter {
-    /// The most, or the standard deviation.
+    /// Maximum variation (uniform), or standard deviation (normal).
     pub spread: Nanos,
     pub shape: DelayDistribution,
 }
@@ -148,21 +150,21 @@ impl DelayJitter {
 pub enum FrameFault {
     /// The frame is dropped.
     Drop,
-    /// Copies of it follow at once.
+    /// This many copies of the frame follow it at once.
     Duplicate { copies: u32 },
     /// The frame is held back until this many later frames of its key have left.
     HoldBack { frames: u32 },
-    /// The frame leaves this long after it arrived.
+    /// The frame is delayed by this time.
     Delay(Nanos),
     /// The delay is varied at random.
     Jitter(DelayJitter),
-    /// Bits are flipped; checksums stay as they were.
+    /// Bits of one byte are flipped; checksums are not corrected.
     Corrupt {
-        /// The byte, counted back from the end of the frame (FCS excluded): 1 is the last.
+        /// Position of the byte, counted back from the end of the frame without FCS; 1 is the last byte.
         from_end: usize,
         mask: u8,
     },
-    /// One bit anywhere behind the Ethernet header is flipped.
+    /// One random bit after the Ethernet header is flipped.
     CorruptAnywhere,
     /// Headers are rewritten, as a router or switch would do it.
     Rewrite(HeaderEdit),
@@ -180,7 +182,7 @@ pub struct FaultRule {
 }
 
 impl FaultRule {
-    /// `fault` for the selected positions of every key on every port.
+    /// Creates a rule that applies `fault` to the selected positions of every key on every port.
     pub fn new(select: RulePositions, fault: FrameFault) -> Self {
         Self { port: None, key: None, select, fault }
     }
@@ -202,19 +204,19 @@ impl FaultRule {
     }
 }
 
-/// All faults of a device. Rules add up, but a dropped frame suffers nothing else.
+/// All faults of a device. All rules that select a frame apply to it, except that a dropped frame gets no other fault.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// Same seed, same faults.
+    /// Seed of all random decisions: the same seed gives the same faults.
     pub seed: u64,
     /// Rule for reading the key of a frame.
     pub classifier: FrameClassifier,
     pub rules: Vec<FaultRule>,
-    /// A limited rate, and the frames that wait for it.
+    /// A limited rate with its queue, if the rate is limited.
     pub queue: Option<RateQueue>,
-    /// Frames leave in the order of arrival even if their delays differ.
+    /// True if frames leave in the order of arrival even if their delays differ.
     pub in_order: bool,
-    /// Longest time for which a frame is held back for later ones; `None` means until the end.
+    /// Longest time for which a frame is held back for later ones; `None`: until the end.
     pub held_at_most: Option<Nanos>,
 }
 
@@ -223,17 +225,18 @@ impl FaultPlan {
         Self::default()
     }
 
-    /// Returns true if the plan leaves every frame alone.
+    /// Returns true if the plan changes, delays or drops no frame.
     pub(super) fn is_faultless(&self) -> bool {
         self.rules.is_empty() && self.queue.is_none()
     }
 
-    /// Returns a state that says, for each frame with this key that arrives on `port`, from the first one on, which rules apply to it.
+    /// Returns the state that decides which rules apply to each frame with this key on `port`, beginning
+    /// with the first frame.
     pub fn fault_rules_of_key(&self, port: usize, key: u32) -> KeyFrameRules {
         let rules = self.rules.iter().enumerate().filter(|(_, rule)| rule.applies_to(port, key));
         let rules = rules.map(|(index, _)| {
-            // Rule, port and key have their own bits in the position, so no two of them share random numbers,
-            // and adding a key changes nothing for the other keys.
+            // Rule, port and key have their own bits in the position, so each combination has its own random
+            // numbers, and an additional key changes nothing for other keys.
             let seed = keyed_mix(self.seed, (index as u64) << 40 | (port as u64) << 32 | u64::from(key));
             RuleTurn { index, seed, memory: 0, takes: false }
         });
@@ -246,11 +249,11 @@ struct RuleTurn {
     index: usize,
     seed: u64,
     memory: u64,
-    /// The rule applies to the current frame.
+    /// True if the rule applies to the current frame.
     takes: bool,
 }
 
-/// Frames of one key on one port, one after another, and the rules that take each.
+/// Decides, frame by frame, which rules apply to the frames of one key on one port.
 #[derive(Clone, Debug)]
 pub struct KeyFrameRules {
     rules: Vec<RuleTurn>,
@@ -258,7 +261,8 @@ pub struct KeyFrameRules {
 }
 
 impl KeyFrameRules {
-    /// Goes on to the next frame and returns its faults, in the order of the rules. `plan` must be the plan that the course was made from.
+    /// Advances to the next frame and returns its faults, in the order of the rules. `plan` must be the plan from
+    /// which this state was made.
     pub fn next_faults<'a>(&'a mut self, plan: &'a FaultPlan) -> impl Iterator<Item = &'a FrameFault> {
         self.advance_to_next_frame(plan);
         self.current_faults(plan).map(|(fault, _)| fault)
@@ -279,14 +283,14 @@ impl KeyFrameRules {
         plan: &'a FaultPlan,
     ) -> impl Iterator<Item = (&'a FrameFault, u64)> {
         self.rules.iter().filter(|turn| turn.takes).map(|turn| {
-            // Another seed than that of the selection: otherwise the choice of the frame and its fault would be correlated.
+            // The fault uses another seed than the selection: otherwise the two would be correlated.
             (&plan.rules[turn.index].fault, turn.seed.rotate_left(32) ^ 0x5bd1_e995)
         })
     }
 }
 
 impl FrameFault {
-    /// Applies a jitter to a delay, in ns, for the frame at a position.
+    /// Applies a jitter to a delay in ns, for the frame at this position.
     pub(super) fn apply_jitter(delay_ns: u64, jitter: DelayJitter, seed: u64, position: u64) -> u64 {
         delay_ns.saturating_add_signed(jitter.draw_offset(seed, position))
     }

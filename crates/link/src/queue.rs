@@ -1,9 +1,10 @@
-//! Queue before a limited rate: frames leave one after another, each in the time that its bits take. Frames that do not fit are dropped.
+//! A queue before a limited rate: frames leave one after another, and each takes the time of its bits. Frames that do
+//! not fit into the queue are dropped.
 
 use packetrig_units::{BitRate, clamp_to_u64};
 use std::collections::VecDeque;
 
-/// Bytes of an FCS, which the rate counts as the wire does.
+/// Length of an FCS in bytes, which counts for the rate.
 const FCS: u64 = 4;
 const SECOND: u128 = 1_000_000_000;
 
@@ -15,15 +16,16 @@ pub enum QueueLimit {
     Bytes(u64),
 }
 
-/// Rate of layer 2, FCS included, and the capacity before it. The frame that is leaving counts until it has left.
+/// Rate of layer 2 (including FCS), and the capacity of the queue before it. A frame that is being sent counts until
+/// it has left completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateQueue {
-    /// The rate; above zero.
+    /// The rate, which must be above zero.
     pub rate: BitRate,
     pub room: QueueLimit,
 }
 
-/// Time at which the line becomes free: whole nanoseconds, and a remainder in fractions of 1 / (bits per second) ns.
+/// Time at which the line becomes free: whole nanoseconds, and a remainder in units of 1 / (bits per second) ns.
 #[derive(Clone, Copy, Debug, Default)]
 struct RateQueueFreeTime {
     at_ns: u64,
@@ -46,9 +48,10 @@ impl RateQueueState {
         Self { queue, inside: VecDeque::new(), bytes: 0, free: RateQueueFreeTime::default() }
     }
 
-    /// Returns the departure time of a frame that comes now and has this many bytes without FCS; `None` if the queue is full.
+    /// Admits a frame that arrives now and has this many bytes without FCS. Returns its departure time; `None` if
+    /// the queue is full.
     pub(super) fn admit_frame(&mut self, now_ns: u64, bytes: usize) -> Option<u64> {
-        // Frames that have left completely make room before the new frame needs it.
+        // Frames that have left completely do not occupy the queue any more.
         while let Some((left, bytes)) = self.inside.front()
             && *left <= now_ns
         {
@@ -65,11 +68,11 @@ impl RateQueueState {
         }
         // A rate of zero is not allowed; here it must not become a division by zero.
         let rate = u128::from(self.queue.rate.bits_per_second().max(1));
-        // A line that was idle starts afresh, without the remainder of earlier frames.
+        // If the line was idle, the remainder of earlier frames does not count.
         let start =
             if now_ns > self.free.at_ns { RateQueueFreeTime { at_ns: now_ns, part: 0 } } else { self.free };
         // The remainder is carried to the next frame. Rounding each frame to a whole nanosecond would add up: at 10
-        // Gbit/s a short frame takes some 50 ns, and half a nanosecond of it is a percent of the rate.
+        // Gbit/s a short frame takes about 50 ns, so an error of half a nanosecond is one percent of the rate.
         let parts = start.part + u128::from(bytes) * 8 * SECOND;
         let left = start.at_ns.saturating_add(clamp_to_u64(parts / rate));
         self.free = RateQueueFreeTime { at_ns: left, part: parts % rate };

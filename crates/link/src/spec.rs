@@ -1,6 +1,6 @@
-//! Impairments as a user writes them: `delay=10ms,jitter=1ms,loss=1%`, or a document in YAML for each direction.
+//! Parses impairments as a user writes them: `delay=10ms,jitter=1ms,loss=1%`, or a YAML document with both directions.
 //!
-//! It decides nothing about frames. A spec becomes a [`FaultPlan`], or an error that names the mistake and the valid keys.
+//! A spec is converted to a [`FaultPlan`]. An error names the mistake and the valid keys.
 
 use super::{
     DIRECTION_NAMES, DelayDistribution, DelayJitter, FaultPlan, FaultRule, FrameFault, GilbertElliott,
@@ -11,17 +11,17 @@ use packetrig_units::{BitRate, Blame, Nanos};
 use std::fmt;
 use std::str::FromStr;
 
-/// Default for the number of frames that one held back waits for.
+/// Default number of later frames for which a reordered frame is held back.
 const DEFAULT_REORDER_FRAMES: u32 = 3;
 /// Default size of the queue before a limited rate, in frames.
 const DEFAULT_QUEUE_FRAMES: u64 = 1000;
-/// A frame held back waits no longer than this for later ones.
+/// Longest time for which a reordered frame is held back.
 const MAX_REORDER_HOLD: Nanos = Nanos::from_millis(200);
 const GILBERT_SYNTAX: &str = "write it like gilbert:INTO_BAD/OUT_OF_BAD[/LOST_IN_BAD[/LOST_IN_GOOD]]";
 const KNOWN_IMPAIRMENTS: &str =
     "delay, jitter, overtake, loss, duplicate, reorder, reorder-by, corrupt, corrupt-at, rate, queue";
 
-/// Error in the text of a spec. User's fault.
+/// An error in the text of a spec, which the user has to correct.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("impairment {0}")]
 pub struct InvalidImpairmentSpec(String);
@@ -38,7 +38,7 @@ pub struct DirectionSpec {
     /// Delay of every frame.
     pub delay: Option<Nanos>,
     pub jitter: Option<DelayJitter>,
-    /// Frames may overtake each other if their delays differ.
+    /// True if frames may overtake each other when their delays differ.
     pub overtake: bool,
     /// Frames that are dropped.
     pub loss: Option<RulePositions>,
@@ -49,7 +49,7 @@ pub struct DirectionSpec {
     pub reorder_by: Option<u32>,
     /// Frames in which one bit is flipped.
     pub corrupt: Option<RulePositions>,
-    /// Always in this byte, counted back from the end of the frame.
+    /// The byte that is corrupted, counted back from the end of the frame; `None`: a random bit.
     pub corrupt_at: Option<usize>,
     /// A limited rate of layer 2.
     pub rate: Option<BitRate>,
@@ -63,7 +63,7 @@ impl DirectionSpec {
         *self == Self::default()
     }
 
-    /// Converts the spec into a plan of faults.
+    /// Converts the spec to a plan of faults.
     pub fn to_plan(&self, seed: u64) -> FaultPlan {
         let corrupt = self
             .corrupt_at
@@ -81,7 +81,7 @@ impl DirectionSpec {
         let any = rules.iter().any(Option::is_some);
         let rules = rules.into_iter().map(|rule| match rule {
             Some((select, fault)) => FaultRule::new(select, fault),
-            // A rule without positions has no effect. It keeps the order of the rules.
+            // A rule without positions has no effect. It only keeps the indices of the other rules.
             None => FaultRule::new(RulePositions::At([].into()), FrameFault::Drop),
         });
         let rules = rules.collect();
@@ -126,7 +126,7 @@ impl DirectionSpec {
         Ok(true)
     }
 
-    /// Adds one `key=value` or a bare `overtake`.
+    /// Adds one item: `key=value`, or just `overtake`.
     fn with_item(self, item: &str) -> Result<Self, InvalidImpairmentSpec> {
         match item.split_once('=') {
             Some((key, value)) => self.with_value(key.trim(), value.trim()),
@@ -153,7 +153,7 @@ impl DirectionSpec {
         }
     }
 
-    /// Reads a direction like [`Self::from_node`]; an error names the key.
+    /// Reads the spec of one direction; an error names its key in the document.
     fn from_entry(key: &str, node: &DocumentNode<'_>) -> Result<Self, InvalidImpairmentSpec> {
         Self::from_node(node).map_err(|error| InvalidImpairmentSpec(format!("of `{key}`: {}", error.0)))
     }
@@ -222,7 +222,7 @@ pub struct ImpairSpecs {
 }
 
 impl ImpairSpecs {
-    /// Uses the same spec in both directions.
+    /// Creates specs with the same impairments in both directions.
     pub fn same_both_ways(spec: &DirectionSpec) -> Self {
         Self { seed: None, ways: [spec.clone(), spec.clone()] }
     }
@@ -238,7 +238,8 @@ impl ImpairSpecs {
         for DocumentMember { name: key, node, .. } in &entries {
             match (&**key, &node.value) {
                 ("seed", DocumentValue::Scalar(value)) => {
-                    specs.seed = Some(parse_number(value).map_err(InvalidImpairmentSpec)?);
+                    let seed = parse_number(value);
+                    specs.seed = Some(seed.map_err(|why| InvalidImpairmentSpec(format!("`seed`: {why}")))?);
                 }
                 ("both", _) => specs.ways = Self::same_both_ways(&DirectionSpec::from_entry(key, node)?).ways,
                 (key, _) if key == DIRECTION_NAMES[0] => {
@@ -257,7 +258,7 @@ impl ImpairSpecs {
         Ok(specs)
     }
 
-    /// Converts both directions into plans of faults.
+    /// Converts the specs of both directions to plans of faults.
     pub fn to_plans(&self, seed: u64) -> [FaultPlan; 2] {
         let [there, back] = &self.ways;
         [there.to_plan(seed), back.to_plan(seed)]
@@ -290,7 +291,7 @@ fn parse_yes_no(text: &str) -> Result<bool, String> {
     match text {
         "yes" | "true" => Ok(true),
         "no" | "false" => Ok(false),
-        _ => Err("write yes or no".into()),
+        _ => Err("the value must be yes or no".into()),
     }
 }
 
@@ -334,7 +335,7 @@ fn parse_jitter(text: &str) -> Result<DelayJitter, String> {
 /// Parses a queue limit: `100` frames, or `64KiB`.
 fn parse_queue_limit(text: &str) -> Result<QueueLimit, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    // Upper and lower case differ: kB is 1000 bytes (SI), KiB is 1024 (IEC 80000-13).
+    // Upper and lower case matter: kB is 1000 bytes (SI), KiB is 1024 bytes (IEC 80000-13).
     let factor = match text[digits.len()..].trim() {
         "" => return parse_number(digits.trim()).map(QueueLimit::Frames),
         "B" => 1,
@@ -342,7 +343,7 @@ fn parse_queue_limit(text: &str) -> Result<QueueLimit, String> {
         "MB" => 1_000_000,
         "KiB" => 1 << 10,
         "MiB" => 1 << 20,
-        _ => return Err("write it like 100 (frames), 64KiB or 1MB".into()),
+        _ => return Err("this is not a queue limit; write it like 100 (frames), 64KiB or 1MB".into()),
     };
     let count: u64 = parse_number(digits.trim())?;
     count.checked_mul(factor).map(QueueLimit::Bytes).ok_or_else(|| format!("`{text}` is too large"))
@@ -375,7 +376,7 @@ fn format_percent(millionths: u32) -> String {
     format!("{}.{:04}%", millionths / 10_000, millionths % 10_000)
 }
 
-/// Formats a selection the way a spec writes it. Selections that a spec cannot express become 0 %.
+/// Formats a selection in the syntax of a spec. A selection that a spec cannot express is written as 0 %.
 fn format_positions(select: &RulePositions) -> String {
     match select {
         RulePositions::Random { millionths } => format_percent(*millionths),

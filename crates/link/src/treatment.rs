@@ -1,7 +1,8 @@
 //! Treatment of frames between the sides of a tap with the method `packet`. Without a
 //! treatment, frames pass unchanged.
 
-/// Lateness of departures: from the due time of a frame, which is its arrival plus its delay, until the call that sent it had returned.
+/// Lateness of departures: time from the due time of a frame (arrival plus delay) to the return of the
+/// call that sent it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DepartureLateness {
     pub frames: u64,
@@ -10,7 +11,7 @@ pub struct DepartureLateness {
 }
 
 impl DepartureLateness {
-    /// Adds a frame that was due and left at these times.
+    /// Adds a frame with these due and departure times.
     pub fn add_departure(&mut self, due_ns: u64, left_ns: u64) {
         let late_ns = left_ns.saturating_sub(due_ns);
         self.frames += 1;
@@ -19,21 +20,21 @@ impl DepartureLateness {
     }
 }
 
-/// Delays, drops or changes the frames of one direction. It runs on the thread that forwards them and must not
-/// block.
+/// Delays, drops or changes the frames of one direction. Its functions run on the forwarding thread and must not block.
 ///
-/// Invariant: frames accepted + made = frames given out + dropped, once it has finished.
+/// Invariant: at the end, accepted frames + additional copies = frames passed on + dropped frames.
 pub trait FrameTreatment: Send {
-    /// Takes a frame that arrived at this instant of the monotonic clock, and gives out frames that leave now, each with its due time.
+    /// Accepts a frame that arrived at this time of the monotonic clock. Passes the frames that leave now to `out`,
+    /// each with its due time.
     fn accept_frame(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64));
-    /// Gives out the frames that are due by now.
+    /// Passes the frames that are due now to `out`.
     fn release_due_frames(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64));
     /// Due time of the next frame, if one is held.
     fn next_due_time(&self) -> Option<u64>;
-    /// Gives out all frames that are still held.
+    /// Passes all frames that are still held to `out`.
     fn release_all_frames(&mut self, out: &mut dyn FnMut(&[u8], u64));
-    /// Receives the lateness of all frames so far.
+    /// Called with the lateness of all frames so far.
     fn record_lateness(&mut self, lateness: DepartureLateness);
-    /// Returns two counts so far: frames dropped on purpose, and additional copies made.
-    fn loss_and_copy_counts(&self) -> (u64, u64);
+    /// Returns two counts so far: frames dropped on purpose, and additional copies.
+    fn drop_and_copy_counts(&self) -> (u64, u64);
 }

@@ -1,13 +1,13 @@
-//! Record of the device's actions, frame by frame, and the plain arithmetic that derives the counts of a correct receiver.
+//! Records the device's actions frame by frame, and computes from them the counts that a correct receiver must find.
 
-use super::{FrameActions, FramePosition, FrameWitness};
+use super::{FrameActions, FrameObserver, FramePosition};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Fate of the frames of one key that arrived on one port. Positions count from 0.
+/// What happened to the frames of one key that arrived on one port. Positions count from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyFrameTruth {
     pub received: u64,
-    /// Positions of the frames that left on each other port, in the order they left, copies included.
+    /// Positions of the frames that left on each other port, in the order of departure, including copies.
     pub departures: Vec<u64>,
     /// Positions that were dropped.
     pub dropped: BTreeSet<u64>,
@@ -15,7 +15,7 @@ pub struct KeyFrameTruth {
     pub corrupted: BTreeSet<u64>,
     /// Positions of frames with changed headers.
     pub rewritten: BTreeSet<u64>,
-    /// Position -> copies made.
+    /// Number of additional copies, by position.
     pub duplicated: BTreeMap<u64, u32>,
     pub held: BTreeSet<u64>,
     pub delayed: u64,
@@ -36,9 +36,9 @@ pub struct ExpectedCounts {
     pub longest_burst: u64,
     /// Copies beyond the first.
     pub duplicates: u64,
-    /// First copies that came out behind a later frame (RFC 4737 section 3.3).
+    /// First copies that came out after a later frame (RFC 4737 section 3.3).
     pub reordered: u64,
-    /// The largest extent of them (RFC 4737 section 4.2.2).
+    /// Largest reordering extent of these frames (RFC 4737 section 4.2.2).
     pub max_extent: u64,
     /// Departures, copies included, with a damaged payload.
     pub corrupt: u64,
@@ -46,11 +46,11 @@ pub struct ExpectedCounts {
     pub altered: u64,
 }
 
-/// Truth about the frames of each key, kept whole in memory. It is meant for tests, which have few frames.
+/// Truth about the frames of each key. It is completely in memory, because tests have few frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyTruths(pub BTreeMap<u32, KeyFrameTruth>);
 
-impl FrameWitness for KeyTruths {
+impl FrameObserver for KeyTruths {
     fn on_arrival(&mut self, place: FramePosition, deeds: &FrameActions, _: &[u8]) {
         let FramePosition { key, position } = place;
         let truth = self.0.entry(key).or_default();
@@ -81,7 +81,8 @@ impl FrameWitness for KeyTruths {
 }
 
 impl KeyFrameTruth {
-    /// Derives the counts that a receiver must find. Written plainly, because it judges cleverer code.
+    /// Computes the counts that a receiver must find. The code is deliberately simple, because faster code
+    /// is judged by it.
     pub fn expected_counts(&self) -> ExpectedCounts {
         let unique: BTreeSet<u64> = self.departures.iter().copied().collect();
         let corrupt = self.departures.iter().filter(|p| self.corrupted.contains(p));
@@ -118,10 +119,11 @@ impl KeyFrameTruth {
     fn add_expected_reordering(&self, accounts: &mut ExpectedCounts) {
         let mut first_copies: Vec<u64> = Vec::new();
         let mut seen = BTreeSet::new();
-        // Largest position so far, at each place: the list is sorted, so bisection finds the earliest larger one.
+        // For each departure, the largest position so far. The list is sorted, so a binary search finds the earliest
+        // larger position.
         let mut largest: Vec<u64> = Vec::new();
         for position in &self.departures {
-            // A copy of an earlier frame is a duplicate, and has no place in the order.
+            // A copy of an earlier frame is a duplicate, and does not count for the order.
             if !seen.insert(*position) {
                 continue;
             }

@@ -14,7 +14,7 @@ use crate::search_options::{
 use crate::{Load, MethodJudgement, TestMethod, TrialRequest, TrialResult, TrialWaits};
 use serde::{Deserialize, Serialize};
 
-/// The version of [`MethodReport`] and of all that it holds.
+/// The schema version of [`MethodReport`] and of everything in it.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The options of a method; the JSON field `method` names it.
@@ -51,9 +51,9 @@ pub enum MethodOptionsError {
         option: &'static str,
         problem: &'static str,
     },
-    #[error("mlrsearch cannot start")]
+    #[error("the method `mlrsearch` cannot start")]
     Mlrsearch(#[from] MlrOptionsError),
-    #[error("bisect cannot start")]
+    #[error("the method `bisect` cannot start")]
     Bisect(#[from] BisectionPlanError),
 }
 
@@ -164,7 +164,7 @@ impl MethodOptions {
     }
 }
 
-/// An option has a value with which no trial is possible.
+/// Problem of an option: its value makes the test impossible or its result meaningless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OptionProblem {
     pub option: &'static str,

@@ -16,7 +16,7 @@ use std::fmt;
 
 /// A kind of value that [`Bisection`] searches.
 pub trait SearchedValue: Copy + PartialOrd + fmt::Debug {
-    /// The zero of the kind of value. No trial is made with it.
+    /// Zero. No trial is made with this value.
     const NOTHING: Self;
 
     /// The value in the middle, rounded down.
@@ -132,22 +132,23 @@ pub struct Bisection<V> {
     ceiling: Option<V>,
 }
 
-/// Margin above the load that the rig has sent, which a search still tries: an overloaded sender may send less than it can.
+/// Factor above the load that the rig has sent. A search still tries loads up to this limit, because an overloaded
+/// sender may send less than it can.
 const LOAD_HEADROOM_FACTOR: f64 = 1.1;
 
 impl Bisection<f64> {
     /// Takes the result of a trial at a load. If the rig could send only a part of that load, the search stays below the
     /// load that the rig could send, and its resolution becomes finer in proportion.
     pub fn on_load_result(&mut self, result: &TrialResult) {
-        let ceiling = result.highest_load_of_rig();
+        let ceiling = result.sent_load_if_beyond_rig();
         self.apply_trial(result.loss_share(), result.rig_fault.is_some(), ceiling.is_some());
         if let Some(ceiling) = ceiling {
-            self.lower_ceiling(ceiling);
+            self.limit_to_sent_load(ceiling);
         }
     }
 
     /// Keeps the search below the load that the rig has sent, with a margin.
-    pub(crate) fn lower_ceiling(&mut self, sent: Load) {
+    pub(crate) fn limit_to_sent_load(&mut self, sent: Load) {
         let ceiling = sent.frames_per_second() * LOAD_HEADROOM_FACTOR;
         let known = self.ceiling.unwrap_or(self.options.max);
         if ceiling < known {
@@ -158,8 +159,8 @@ impl Bisection<f64> {
         }
     }
 
-    /// Returns the highest useful load and the useful resolution of the search.
-    pub(crate) fn search_reach(&self) -> LoadSearchRange {
+    /// Returns the highest load that the search may try, infinite without a ceiling, and its resolution.
+    pub(crate) fn load_search_range(&self) -> LoadSearchRange {
         LoadSearchRange { top: self.ceiling.unwrap_or(f64::INFINITY), resolution: self.options.resolution }
     }
 }
@@ -195,7 +196,7 @@ impl<V: SearchedValue> Bisection<V> {
         if distance > self.options.resolution && distance > relative && low < middle && middle < top {
             return Some(middle);
         }
-        self.is_min_untried().then_some(self.options.min)
+        self.must_try_minimum().then_some(self.options.min)
     }
 
     /// Takes the result of a trial of [`next_value`](Self::next_value).
@@ -217,7 +218,7 @@ impl<V: SearchedValue> Bisection<V> {
             self.passed += 1;
             if self.passed >= self.options.passes {
                 self.bounds.lower = Some(value);
-                self.start_next_value();
+                self.reset_trial_counts();
             }
             return;
         }
@@ -231,7 +232,7 @@ impl<V: SearchedValue> Bisection<V> {
             let is_rig = self.is_rig_suspected && !is_hopeless;
             self.bounds.upper = Some(value);
             self.bounds.cause = if is_rig { BoundCause::Rig } else { BoundCause::Device };
-            self.start_next_value();
+            self.reset_trial_counts();
         }
     }
 
@@ -245,13 +246,13 @@ impl<V: SearchedValue> Bisection<V> {
         self.next_value().is_none().then_some(self.bounds)
     }
 
-    fn is_min_untried(&self) -> bool {
+    fn must_try_minimum(&self) -> bool {
         // A failed value at or below the minimum is the minimum itself: every middle lies above it.
         let is_failed = self.bounds.upper.is_some_and(|upper| upper <= self.options.min);
         self.bounds.lower.is_none() && self.options.min > V::NOTHING && !is_failed
     }
 
-    const fn start_next_value(&mut self) {
+    const fn reset_trial_counts(&mut self) {
         self.passed = 0;
         self.failed = 0;
         self.is_rig_suspected = false;

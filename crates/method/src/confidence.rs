@@ -50,11 +50,11 @@ pub fn mean_interval(sample: &crate::SampleStatistics) -> Option<ConfidenceInter
     Some(ConfidenceInterval { low: sample.mean - half, high: sample.mean + half })
 }
 
-/// Maximum number of values that an advice names: beyond them, another measurement helps sooner than more of the same.
+/// Largest number of values that is recommended. If more are needed, a different measurement is the better advice.
 const MAX_ADVISED: u32 = 10_000;
 
-/// Number of values that are needed, with the mean and the spread of `sample`, until the confidence interval does not contain `value`.
-/// `None` if that takes more than 10 000, or if the interval does not contain it now.
+/// Number of values with the mean and the standard deviation of `sample` that are needed to exclude `value` from the
+/// confidence interval. `None` if more than 10 000 are needed, or if the interval does not contain `value` now.
 pub fn sample_count_to_exclude(sample: &crate::SampleStatistics, value: f64) -> Option<u32> {
     mean_interval(sample).filter(|interval| interval.contains(value))?;
     let excludes = |count: u32| {

@@ -1,11 +1,12 @@
 //! Measures the loss of service when a link or a route changes: the loss-derived method of RFC 6413.
 //!
 //! Each trial sends a constant load while the event happens. The loss of connectivity of a stream is its lost frames divided
-//! by its rate. The longest outage stands beside it: it is shorter if a stream was interrupted more than once.
+//! by its rate. The result also has the longest outage, which is shorter if a stream was interrupted more than once.
 //!
-//! Lost frames say nothing about a time in which the rig itself sent none. So each time has a least and a most value. The
-//! most value is the lost frames by rate plus the time without arrivals that these frames do not explain. A criterion holds
-//! only if the most value does. A repetition whose interval contains the limit is made again, at most twice.
+//! Lost frames say nothing about a time in which the rig itself sent none. So each measured time has a lower and an
+//! upper bound. The upper bound is the lost frames divided by the rate, plus the time without arrivals that these
+//! frames do not explain. A criterion is met only if the upper bound meets it. If the limit lies between the bounds
+//! of a repetition, the repetition is made again, at most twice.
 
 use crate::any_method::{OptionProblem, find_first_problem};
 use crate::rounding::time_of_frames;
@@ -55,7 +56,7 @@ impl ConvergenceOptions {
 pub struct ConvergenceResult {
     pub trials: Vec<ConvergenceTrial>,
     pub repetitions: u32,
-    /// Statistics over the measured trials: the most that the slowest stream of a trial may have lost its connectivity.
+    /// Statistics over the measured trials. The value of a trial is the upper bound of its slowest stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub convergence_ns: Option<SampleStatistics>,
     pub streams: Vec<StreamConvergence>,
@@ -86,7 +87,7 @@ pub enum ConvergenceOutcome {
     RigFault,
 }
 
-/// A stream in a repetition.
+/// Results of one stream in one repetition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamConnectivity {
     pub stream: String,
@@ -94,8 +95,9 @@ pub struct StreamConnectivity {
     pub sent_frames: u64,
     pub least_lost_frames: u64,
     pub most_lost_frames: u64,
-    /// The true value is between the two. Absent without a rate.
+    /// Lower bound of the loss of connectivity. Both bounds are absent if the stream has no rate.
     pub least_loss_of_connectivity_ns: Option<Nanos>,
+    /// Upper bound of the loss of connectivity.
     pub loss_of_connectivity_ns: Option<Nanos>,
     /// Lower bound of the longest outage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,13 +107,13 @@ pub struct StreamConnectivity {
     pub longest_outage_ns: Option<Nanos>,
 }
 
-/// A stream over all measured repetitions.
+/// Results of one stream over all measured repetitions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamConvergence {
     pub stream: String,
     /// Number of repetitions in which the stream lost frames.
     pub affected_trials: u32,
-    /// Statistics of the most that each repetition may have cost.
+    /// Statistics of the upper bounds of the repetitions.
     pub loss_of_connectivity_ns: SampleStatistics,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_outage_ns: Option<SampleStatistics>,
@@ -147,7 +149,7 @@ impl ConvergenceMethod {
 
 impl ConvergenceMethod {
     /// True if the limit lies between the lower and the upper bound that a trial measured.
-    fn leaves_limit_open(&self, trial: &ConvergenceTrial) -> bool {
+    fn is_limit_undecided(&self, trial: &ConvergenceTrial) -> bool {
         // Without a limit there is nothing to decide, so no repetition is made again.
         let Some(limit) = self.options.maximum_convergence_ns else { return false };
         let slowest = trial.slowest_stream_time().filter(|_| trial.outcome == ConvergenceOutcome::Measured);
@@ -156,10 +158,10 @@ impl ConvergenceMethod {
 }
 
 impl ConvergenceTrial {
-    /// Loss of connectivity of the stream that lost it for the longest time.
+    /// Bounds of the loss of connectivity of the slowest stream.
     fn slowest_stream_time(&self) -> Option<TimeRange> {
-        // The two ends may belong to different streams. The slowest stream lost at least the greatest least
-        // and at most the greatest most, whichever stream it is.
+        // The two bounds may come from different streams. Whichever stream is the slowest, its time is at least the
+        // greatest lower bound and at most the greatest upper bound.
         let least = self.streams.iter().filter_map(|row| row.least_loss_of_connectivity_ns).max();
         let most = self.streams.iter().filter_map(|row| row.loss_of_connectivity_ns).max();
         least.zip(most).map(|(least, most)| TimeRange { least, most })
@@ -185,7 +187,7 @@ impl TestMethod for ConvergenceMethod {
         let Some(order) = self.next_trial_request() else { return };
         let trial = evaluate_trial(result, order.load, self.options.trial_ns);
         // The number of repeats is limited, so that the method ends even if the rig is always this uncertain.
-        if self.leaves_limit_open(&trial) && self.repeated < MAX_TRIAL_REPEATS {
+        if self.is_limit_undecided(&trial) && self.repeated < MAX_TRIAL_REPEATS {
             self.repeated += 1;
             return;
         }
@@ -209,7 +211,8 @@ fn evaluate_trial(result: &TrialResult, load: Load, sending: Nanos) -> Convergen
         _ if result.may_have_missed_event(sending) => {
             (ConvergenceOutcome::EventDidNotHappen, Some(LATE_EVENT_REASON.to_owned()))
         }
-        // A trial without loss counts although this machine reports a fault: a fault of ours may add losses, but hides none.
+        // A trial without loss counts even if this machine reports a fault: such a fault may add losses, but hides
+        // none.
         (Some(fault), _) if !result.is_without_loss() => (ConvergenceOutcome::RigFault, Some(fault.clone())),
         _ => (ConvergenceOutcome::Measured, None),
     };
@@ -220,7 +223,7 @@ fn evaluate_trial(result: &TrialResult, load: Load, sending: Nanos) -> Convergen
     ConvergenceTrial { outcome, reason, event_at_ns: result.event_at, streams }
 }
 
-/// Makes one row from the sums of a trial that has no rows of its streams.
+/// Makes one row from the sums of a trial whose result has no rows for single streams.
 fn combine_streams(result: &TrialResult, load: Load) -> StreamTrial {
     StreamTrial {
         name: "all streams".to_owned(),

@@ -11,8 +11,8 @@ use packetrig_units::Nanos;
 /// Maximum number of trials of a rehearsal. A real test with more trials would take weeks.
 const MAX_TRIALS: usize = 100_000;
 
-/// Limits of the simulated devices, as shares of the highest load that the method orders. That load is of the smallest
-/// frames. The least shares are devices that carry no size at the line rate, not even jumbo frames.
+/// Limits of the simulated devices, as shares of the highest load that the method orders, which is that of the smallest
+/// frames. Devices with the smallest shares carry no frame size at the line rate, not even jumbo frames.
 const ASSUMED_DEVICE_LIMITS: [f64; 8] = [2.0, 0.999, 0.809, 0.5, 0.1, 0.03, 0.005, 0.0];
 
 /// Trials and time of a rehearsed method.
@@ -47,18 +47,19 @@ impl RehearsedCost {
     }
 }
 
-/// The least and the most that a method takes.
+/// Lower and upper estimate of the cost of a method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostRange {
     pub least: RehearsedCost,
     pub most: RehearsedCost,
 }
 
-/// The most time that a busy rig needs between two trials.
+/// Maximum time that a busy rig needs between two trials.
 const MAX_PAUSE_BETWEEN_TRIALS: Nanos = Nanos::from_secs(1);
 
 impl CostRange {
-    /// Returns the range if the rig can sustain no trial at the first try, with the time that it needs between trials.
+    /// Returns the range with the upper end for a rig that needs all repeats of every trial, including
+    /// the pauses between trials.
     #[must_use]
     pub fn with_repeats(self) -> Self {
         // The session makes a trial once and repeats it up to `MAX_TRIAL_REPEATS` times.
@@ -83,23 +84,23 @@ impl MethodOptions {
     }
 
     /// Returns the trials with a device that never loses a frame: each search tries its highest load.
-    pub fn rehearse_longest(&self) -> Result<Vec<TrialRequest>, MethodOptionsError> {
+    pub fn rehearse_lossless(&self) -> Result<Vec<TrialRequest>, MethodOptionsError> {
         self.rehearse_trials(&simulate_device(f64::INFINITY))
     }
 
     /// Returns a device that carries half of the highest load, for the plan of a dry run.
-    pub fn typical_device(&self) -> Result<SimulatedDevice, MethodOptionsError> {
+    pub fn half_load_device(&self) -> Result<SimulatedDevice, MethodOptionsError> {
         Ok(simulate_device(self.highest_load()? * 0.5))
     }
 
-    /// Returns the least and the most trials and time, over several simulated devices. Repeats of trials that
-    /// the rig cannot hold are additional.
+    /// Returns the lowest and the highest cost over several simulated devices. Repeats of trials that the rig
+    /// cannot sustain are additional.
     pub fn estimate_cost(&self) -> Result<CostRange, MethodOptionsError> {
         self.remaining_cost(&self.start_method()?)
     }
 
-    /// Returns the cost that a started method still has. This plays the method to its end several times, so
-    /// call it once per trial.
+    /// Returns the remaining cost of a started method. This rehearses the method to its end several times, so call it
+    /// only once per trial.
     pub fn remaining_cost(&self, method: &StartedMethod) -> Result<CostRange, MethodOptionsError> {
         // The highest load comes from a new method, because a started one may now order only lower loads.
         let highest = self.highest_load()?;
@@ -128,9 +129,9 @@ impl MethodOptions {
         Some(RehearsedCost { waits: Nanos::new(waits), ..most })
     }
 
-    /// Returns the highest load that a device gets which never loses frames.
+    /// Returns the highest load that the method orders for a device that never loses frames.
     fn highest_load(&self) -> Result<f64, MethodOptionsError> {
-        let orders = self.rehearse_longest()?;
+        let orders = self.rehearse_lossless()?;
         Ok(orders.iter().map(|order| order.load.frames_per_second()).fold(0.0, f64::max))
     }
 }
@@ -179,7 +180,7 @@ mod tests {
     #[test]
     fn rfc2544_latency_uses_twenty_trials_of_120_s() {
         let options = rfc2544(&[Rfc2544Test::Latency]);
-        let orders = options.rehearse_trials(&options.typical_device().unwrap()).unwrap();
+        let orders = options.rehearse_trials(&options.half_load_device().unwrap()).unwrap();
         let latency = orders.iter().filter(|order| order.sending_time() == Nanos::from_secs(120)).count();
         assert_eq!(latency, 20);
     }
@@ -195,7 +196,7 @@ mod tests {
     #[test]
     fn remaining_cost_shrinks_to_zero() {
         let options = rfc2544(&[Rfc2544Test::Throughput, Rfc2544Test::FrameLoss]);
-        let (mut method, mut device) = (options.start_method().unwrap(), options.typical_device().unwrap());
+        let (mut method, mut device) = (options.start_method().unwrap(), options.half_load_device().unwrap());
         let mut done = 0;
         while let Some(order) = method.next_trial_request() {
             let to_go = options.remaining_cost(&method).unwrap();
@@ -224,7 +225,7 @@ mod tests {
             waits: TrialWaits::QUICK,
             required_frames_per_second: None,
         });
-        let steady = options.rehearse_trials(&options.typical_device().unwrap()).unwrap();
+        let steady = options.rehearse_trials(&options.half_load_device().unwrap()).unwrap();
         let CostRange { least, most } = options.estimate_cost().unwrap();
         assert!(least.trials <= u32::try_from(steady.len()).unwrap());
         assert!(
@@ -266,7 +267,7 @@ mod tests {
             trials <= most
                 && trials
                     > options
-                        .rehearse_trials(&options.typical_device().unwrap())
+                        .rehearse_trials(&options.half_load_device().unwrap())
                         .unwrap()
                         .len()
                         .try_into()

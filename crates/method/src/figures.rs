@@ -87,15 +87,15 @@ fn build_throughput_figure(bounds: &ThroughputBounds, subject: String) -> Report
     let lost_at = bounds.lost_at_frames_per_second;
     let figure =
         build_bounds_figure("throughput", subject, bounds.frames_per_second, lost_at, bounds.limited_by);
-    with_value_if(bounds.is_complete, figure)
+    clear_value_unless(bounds.is_complete, figure)
 }
 
-/// Removes the value of a figure while its search is in progress: until then, possibly no load has passed.
-fn with_value_if(is_over: bool, figure: ReportFigure) -> ReportFigure {
+/// Removes the value of a figure unless its search is over: before that, the value is not final.
+fn clear_value_unless(is_over: bool, figure: ReportFigure) -> ReportFigure {
     if is_over { figure } else { ReportFigure { value: None, uncertainty: None, ..figure } }
 }
 
-/// Makes the figure of a searched load. If the rig set the bound, the value is unknown.
+/// Builds the figure of a searched load. If the rig set the bound, the figure has no value.
 fn build_bounds_figure(
     name: &str,
     subject: String,
@@ -124,7 +124,7 @@ fn list_goal_figures(result: &GoalResult) -> Vec<ReportFigure> {
     // The rig set the bound, so the device may forward more.
     let known = conditional.filter(|_| result.cause != BoundCause::Rig);
     let conditional = higher_is_better_figure("conditional-throughput", subject, known, RATE_UNIT);
-    vec![with_value_if(result.is_reached, bound), with_value_if(result.is_reached, conditional)]
+    vec![clear_value_unless(result.is_reached, bound), clear_value_unless(result.is_reached, conditional)]
 }
 
 fn build_bisection_figure(result: &BisectionResult) -> ReportFigure {
@@ -135,7 +135,7 @@ fn build_bisection_figure(result: &BisectionResult) -> ReportFigure {
         result.upper_bound,
         result.cause,
     );
-    with_value_if(result.is_over, figure)
+    clear_value_unless(result.is_over, figure)
 }
 
 fn list_convergence_figures(result: &ConvergenceResult) -> Vec<ReportFigure> {

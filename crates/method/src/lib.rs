@@ -66,9 +66,9 @@ pub trait TestMethod {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BoundCause {
-    /// The device lost frames above it.
+    /// The device lost frames above the bound.
     Device,
-    /// The rig could not sustain the trials above it: the device may carry more.
+    /// The rig could not sustain the trials above the bound: the device may carry more.
     Rig,
     /// The device carries the highest requested load.
     Range,

@@ -16,11 +16,11 @@ pub fn megabits_per_second(load: Load, size: FrameSize) -> f64 {
 
 /// Percentage of the line that a load fills, with preambles and gaps.
 pub fn percent_of_line(load: Load, line: BitRate, size: FrameSize) -> f64 {
-    percent_of(load, theoretical_load(line, size))
+    load_percent_or_zero(load, theoretical_load(line, size))
 }
 
 /// Percentage that one load is of another; 0 if the other is 0.
-pub fn percent_of(load: Load, whole: Load) -> f64 {
+pub fn load_percent_or_zero(load: Load, whole: Load) -> f64 {
     if whole.frames_per_second() > 0.0 {
         load.frames_per_second() * 100.0 / whole.frames_per_second()
     } else {

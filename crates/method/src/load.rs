@@ -15,7 +15,7 @@ impl Load {
     /// The load of a trial without frames.
     pub const ZERO: Self = Self(0.0);
 
-    /// Makes a load of this many frames per second. Negative values and not-a-number become 0.
+    /// A load of this many frames per second. Negative values and not-a-number become 0.
     pub fn new(frames_per_second: f64) -> Self {
         // The comparison is false for not-a-number, too.
         Self(if frames_per_second > 0.0 { frames_per_second } else { 0.0 })
@@ -26,7 +26,7 @@ impl Load {
         self.0
     }
 
-    /// Returns this share of the load.
+    /// Multiplies the load by a factor.
     #[must_use]
     pub fn scale_by(self, factor: f64) -> Self {
         Self::new(self.0 * factor)

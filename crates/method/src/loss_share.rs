@@ -86,7 +86,7 @@ pub struct LossShareMethod {
 }
 
 impl LossShareOptions {
-    /// Makes options with a million frames per run and ten runs per rate.
+    /// Options with a million frames per run and ten runs per rate.
     pub fn new(rates: Vec<Load>) -> Self {
         Self {
             frame_size_bytes: None,
@@ -116,8 +116,9 @@ impl LossShareOptions {
 }
 
 impl LossShareResult {
-    /// True if the rate above [`highest_lossless_frames_per_second`](Self::highest_lossless_frames_per_second) lost frames,
-    /// or if there is none. Else the device may carry more without loss.
+    /// True if a run at the next rate above
+    /// [`highest_lossless_frames_per_second`](Self::highest_lossless_frames_per_second) lost frames, or if that rate
+    /// is the highest tested one. Otherwise the device may carry more without loss.
     pub fn is_highest_lossless_known(&self) -> bool {
         let highest = self.highest_lossless_frames_per_second.unwrap_or(Load::ZERO);
         let above = self.rates.iter().filter(|rate| rate.frames_per_second > highest);
@@ -138,11 +139,11 @@ impl LossShareMethod {
             frames_per_run: self.options.frames_per_run,
             runs_per_rate: self.options.runs_per_rate,
             rates: self.rates.clone(),
-            highest_lossless_frames_per_second: self.highest_lossless(),
+            highest_lossless_frames_per_second: self.highest_lossless_rate(),
         }
     }
 
-    fn highest_lossless(&self) -> Option<Load> {
+    fn highest_lossless_rate(&self) -> Option<Load> {
         // Options may list the rates in any order.
         let mut sorted: Vec<&RateLossShare> = self.rates.iter().collect();
         sorted.sort_by(|a, b| a.compare_rates(b));
@@ -156,8 +157,8 @@ impl LossShareMethod {
         rate.runs == self.options.runs_per_rate && rate.runs_with_loss == 0
     }
 
-    /// Returns the rate that still needs runs.
-    fn next_rate(&self) -> Option<usize> {
+    /// Returns the index of the first rate that still needs runs.
+    fn next_rate_index(&self) -> Option<usize> {
         // Runs that the rig could not sustain count as made: a rig that always fails must not keep the method from ending.
         self.rates.iter().position(|rate| rate.runs + rate.unknown_runs < self.options.runs_per_rate)
     }
@@ -193,10 +194,10 @@ impl LossShareMethod {
         }
         // Rates below the wanted rate do not prove the criterion, even if all their runs were without loss.
         if !self.rates.iter().any(|rate| rate.frames_per_second >= wanted) {
-            return JudgedCriterion::unknown(criterion, "no tested rate was that high");
+            return JudgedCriterion::unknown(criterion, "no tested rate was as high as the required rate");
         }
         // A higher rate without loss also proves the required one.
-        match self.highest_lossless() {
+        match self.highest_lossless_rate() {
             Some(highest) if highest >= wanted => {
                 let reason = format!("no run up to {highest} lost a frame");
                 JudgedCriterion { criterion, verdict: MethodVerdict::Pass, reason }
@@ -211,7 +212,7 @@ impl LossShareMethod {
 
 impl TestMethod for LossShareMethod {
     fn next_trial_request(&self) -> Option<TrialRequest> {
-        let rate = self.rates[self.next_rate()?].frames_per_second;
+        let rate = self.rates[self.next_rate_index()?].frames_per_second;
         let length = TrialLength::Frames(self.options.frames_per_run);
         Some(TrialRequest::with_constant_load(
             TrialPurpose::Repetition,
@@ -222,13 +223,13 @@ impl TestMethod for LossShareMethod {
     }
 
     fn on_result(&mut self, result: &TrialResult) {
-        if let Some(index) = self.next_rate() {
+        if let Some(index) = self.next_rate_index() {
             self.rates[index].add_run(result);
         }
     }
 
     fn describe_progress(&self) -> String {
-        match self.next_rate().map(|index| &self.rates[index]) {
+        match self.next_rate_index().map(|index| &self.rates[index]) {
             None => "loss share: all runs are made".to_owned(),
             Some(rate) => format!(
                 "loss share: {}, {} of {} runs, {} with loss",
@@ -261,7 +262,7 @@ impl RateLossShare {
     }
 
     fn add_run(&mut self, result: &TrialResult) {
-        // A run without loss is a fact, even if the rig reports a fault.
+        // A run without loss is valid, even if the rig reports a fault.
         if result.rig_fault.is_some() && !result.is_without_loss() {
             self.unknown_runs += 1;
             return;
@@ -269,7 +270,8 @@ impl RateLossShare {
         self.runs += 1;
         self.runs_with_loss += u32::from(!result.is_without_loss());
         self.sent_frames += result.sent;
-        // The most, as in `is_without_loss`: a frame that may be lost already makes the run one with loss.
+        // The upper bound is used, as in `is_without_loss`: a run in which a frame may be lost counts as a run with
+        // loss.
         self.lost_frames += result.lost.most;
         self.worst_run_loss_percent = self.worst_run_loss_percent.max(result.loss_share() * 100.0);
         self.share_with_loss = Some(f64::from(self.runs_with_loss) / f64::from(self.runs));

@@ -3,10 +3,9 @@
 //! [`MlrSearch`] decides exactly as the reference library MLRsearch 1.2.1 does: the same loads, to the last bit, in the same
 //! order, and the same bounds. `make eval-methods` compares both.
 //!
-//! A load is a lower bound for a [`SearchGoal`] if enough of its trial time is good, and an upper bound if too
-//! much is bad (`bounds`). Each goal is a chain of targets from coarse to fine (`targets`). A selector per goal
-//! nominates the load that brings its present target closer (`selector`); the smallest nominated load is tried
-//! next (`search`).
+//! A load is a lower bound for a [`SearchGoal`] if enough of its trial time is good, and an upper bound if too much is
+//! bad (`bounds`). Each goal is a chain of targets from coarse to fine (`targets`). A selector per goal nominates the
+//! load that brings its present target closer (`selector`); the smallest nominated load is tried next (`search`).
 
 mod bounds;
 mod estimate;

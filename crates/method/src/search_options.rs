@@ -92,8 +92,8 @@ impl SearchedLoad {
             MethodVerdict::Unknown
         };
         let reason = match self.failed {
-            Some(failed) => format!("{carried} are carried, {failed} are not"),
-            None => format!("{carried} are carried"),
+            Some(failed) => format!("the device carries {carried}, but not {failed}"),
+            None => format!("the device carries {carried}"),
         };
         let reason = if verdict == MethodVerdict::Unknown {
             self.describe_unknown().unwrap_or(reason)
@@ -107,7 +107,7 @@ impl SearchedLoad {
         let carried = self.carried.unwrap_or(Load::ZERO);
         match (self.cause, self.failed) {
             (BoundCause::Rig, Some(failed)) => Some(format!(
-                "{}: {carried} are carried; the rig could not sustain the trials at {failed}: the device may carry more",
+                "{}: the device carries {carried} or more: the rig could not sustain the trials at {failed}",
                 self.name
             )),
             _ if !self.is_over => Some(format!("{}: the search is not complete", self.name)),

@@ -19,12 +19,13 @@ pub struct MethodSession<M> {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SessionError {
     #[error(
-        "trial {number} of the journal does not fit this test: it is {found:?}, and the test needs {expected:?}; the journal belongs to another \
-         test or is damaged"
+        "trial {number} of the journal does not fit this test: it is {found:?}, but this test needs \
+         {expected:?}; the journal belongs to another test or is damaged"
     )]
     OtherOrder { number: u32, expected: Box<TrialRequest>, found: Box<TrialRequest> },
     #[error(
-        "the journal has trial {number} after the end of the method; it belongs to another test or is damaged"
+        "the journal has a trial {number} after the end of the method; the journal belongs to another test \
+         or is damaged"
     )]
     BeyondEnd { number: u32 },
 }
@@ -39,13 +40,13 @@ impl<M: TestMethod> MethodSession<M> {
         self.method.next_trial_request()
     }
 
-    /// Takes the result of that trial.
+    /// Takes the result of the trial of [`next_trial_request`](Self::next_trial_request).
     pub fn on_result(&mut self, result: &TrialResult) {
         // Repeats count, because the journal has a line for each repeat, too.
         self.trials += 1;
-        // A trial without loss is a fact, even if the rig reports a fault. An order far beyond the rig fails again, however
-        // often it is repeated.
-        let may_be_held = !result.is_without_loss() && result.highest_load_of_rig().is_none();
+        // A trial without loss is valid, even if the rig reports a fault. An order far beyond the rig fails again,
+        // however often it is repeated.
+        let may_be_held = !result.is_without_loss() && result.sent_load_if_beyond_rig().is_none();
         if result.rig_fault.is_some() && may_be_held && self.repeated < MAX_TRIAL_REPEATS {
             self.repeated += 1;
             return;

@@ -132,7 +132,7 @@ pub fn tabulate_trials(trials: &[MethodJournalEntry]) -> ResultTable {
         ],
     );
     for entry in trials {
-        table.push_row(describe_trial(entry));
+        table.push_row(build_trial_row(entry));
     }
     table
 }
@@ -182,7 +182,7 @@ fn format_length_cell(length: TrialLength) -> String {
     }
 }
 
-fn describe_trial(entry: &MethodJournalEntry) -> Vec<String> {
+fn build_trial_row(entry: &MethodJournalEntry) -> Vec<String> {
     let MethodJournalEntry { order, result, .. } = entry;
     let lost = match (result.lost.least, result.lost.most) {
         (least, most) if least == most => most.to_string(),

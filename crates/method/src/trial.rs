@@ -25,7 +25,7 @@ pub struct TrialRequest {
 }
 
 impl TrialRequest {
-    /// Orders a trial with one constant load on the only device.
+    /// A trial with one constant load on the first device.
     pub const fn with_constant_load(
         purpose: TrialPurpose,
         size: Option<FrameSize>,
@@ -49,7 +49,7 @@ impl TrialRequest {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a cast saturates: loads far below one frame per second are for ever"
+    reason = "a cast saturates: a load far below one frame per second takes the longest time"
 )]
 fn to_nanos(seconds: f64) -> Nanos {
     Nanos::new((seconds * 1e9) as u64)
@@ -115,8 +115,8 @@ pub struct TrialEvent {
     pub at: Nanos,
 }
 
-/// Sent frames that the receivers lack. The true number is between the two: of `most`, the rig may have lost those beyond
-/// `least`.
+/// Sent frames that did not arrive, with a lower and an upper bound. The rig itself may have lost
+/// the frames beyond `least`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostFrames {
     pub least: u64,
@@ -152,7 +152,7 @@ pub struct TrialResult {
     pub sent_late: u64,
     pub received: u64,
     pub lost: LostFrames,
-    /// Time from the first frame to the end of the last one's slot.
+    /// Time from the first frame to the time at which a frame after the last one would be due.
     pub sending: Nanos,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<TrialLatency>,
@@ -160,11 +160,11 @@ pub struct TrialResult {
     /// then as many at the second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamTrial>,
-    /// Doubts that the run itself reported.
+    /// Caveats that the report of the run has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caveats: Vec<String>,
-    /// Reason why the trial is no fact about the device, if there is one: the rig could not send the frames that were due,
-    /// or may have lost frames itself.
+    /// Reason why the trial proves nothing about the device, if there is one: the rig could not send the frames that
+    /// were due, or may have lost frames itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rig_fault: Option<String>,
     /// Time from the order to the result, beyond the trial's own times.
@@ -173,7 +173,8 @@ pub struct TrialResult {
     /// Time of the event, after the first frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_at: Option<Nanos>,
-    /// Time when the command of the event had ended, after the first frame. The event itself may happen at any time between the two.
+    /// Time when the command of the event had ended, after the first frame. The event itself may happen at any time
+    /// between `event_at` and this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_ended_at: Option<Nanos>,
 }
@@ -187,7 +188,7 @@ impl TrialResult {
         self.is_without_loss() && self.event_ended_at.is_some_and(|ended| ended > sending)
     }
 
-    /// Loss ratio as in MLRsearch (RFC 9971: trial loss ratio): lost frames and those not sent in time, of
+    /// Loss ratio as in MLRsearch (RFC 9971: trial loss ratio): frames that were lost or not sent in time, divided by
     /// the frames that were due.
     pub fn loss_ratio(&self) -> Ratio {
         let missing = self.lost.most.saturating_add(self.unsent_frames()).saturating_add(self.sent_late);
@@ -202,9 +203,9 @@ impl TrialResult {
         if loss.whole == 0 { 0.0 } else { loss.part as f64 / loss.whole as f64 }
     }
 
-    /// The load that the rig sent, if less than half of the frames left: the ordered load is far beyond the
-    /// rig, so repeating the trial is useless.
-    pub fn highest_load_of_rig(&self) -> Option<Load> {
+    /// The load that the rig sent, if it sent less than half of the frames. The ordered load is then far beyond the
+    /// rig, and repeating the trial is useless. `None` for all other trials.
+    pub fn sent_load_if_beyond_rig(&self) -> Option<Load> {
         let seconds = self.sending.as_secs_f64();
         // Without a sent frame there is no load to search below.
         let is_far_beyond =

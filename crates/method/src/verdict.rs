@@ -31,7 +31,7 @@ pub struct JudgedCriterion {
     /// Text of the criterion: `64 B throughput of at least 1 000 000 frames/s`.
     pub criterion: String,
     pub verdict: MethodVerdict,
-    /// The value beside the criterion, or the reason why there is none.
+    /// The measured value, or the reason why there is none.
     pub reason: String,
 }
 
@@ -50,7 +50,7 @@ pub struct MethodJudgement {
 }
 
 impl MethodJudgement {
-    /// Makes the verdict over criteria. A criterion that holds does not need the unknown values.
+    /// Combines the verdicts of the criteria into one. The unknown values decide only if there are no criteria.
     pub fn new(criteria: Vec<JudgedCriterion>, unknown: Vec<String>) -> Self {
         let of_unknown = (!unknown.is_empty()).then_some(MethodVerdict::Unknown);
         // The variants of `MethodVerdict` are in order from best to worst, so the maximum is the worst.
@@ -61,7 +61,7 @@ impl MethodJudgement {
 
 impl JudgedCriterion {
     /// Judges a value that lies between two bounds and must not be above `most`.
-    pub(crate) fn at_most(criterion: String, range: ValueRange, most: f64, unit: &str) -> Self {
+    pub(crate) fn judge_upper_limit(criterion: String, range: ValueRange, most: f64, unit: &str) -> Self {
         // The whole range must be on one side of the limit. Otherwise the true value may be on either side.
         let verdict = if range.high <= most {
             MethodVerdict::Pass
@@ -73,14 +73,14 @@ impl JudgedCriterion {
         let reason = match verdict {
             MethodVerdict::Unknown => {
                 format!(
-                    "it is between {:.3} and {:.3} {unit}: the limit lies between them",
+                    "the value is between {:.3} and {:.3} {unit}, and so is the limit",
                     range.low, range.high
                 )
             }
             _ if range.low < range.high => {
-                format!("it is between {:.3} and {:.3} {unit}", range.low, range.high)
+                format!("the value is between {:.3} and {:.3} {unit}", range.low, range.high)
             }
-            _ => format!("it is {:.3} {unit}", range.high),
+            _ => format!("the value is {:.3} {unit}", range.high),
         };
         Self { criterion, verdict, reason }
     }
@@ -93,7 +93,7 @@ impl JudgedCriterion {
         }
         Self::unknown(
             self.criterion,
-            format!("{}, but only {made} of {wanted} trials measured it", self.reason),
+            format!("{}, but only {made} of {wanted} trials measured this value", self.reason),
         )
     }
 
@@ -115,7 +115,7 @@ mod tests {
     use std::slice::from_ref;
 
     fn latency(low: f64, high: f64) -> JudgedCriterion {
-        JudgedCriterion::at_most("latency".to_owned(), ValueRange { low, high }, 10.0, "us")
+        JudgedCriterion::judge_upper_limit("latency".to_owned(), ValueRange { low, high }, 10.0, "us")
     }
 
     #[test]

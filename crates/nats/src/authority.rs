@@ -1,7 +1,7 @@
-//! The fleet's certificate authority: one directory with its keys, the admitted nodes, and the secrets that let others join.
+//! The fleet's certificate authority: a directory with its keys, the admitted nodes and the secrets of join lines.
 //!
-//! Certificates name a node in their subject and nowhere else, because the server looks at other names first. Invariant:
-//! files with a secret are readable by their owner only; a node's private key never comes here.
+//! Certificates name a node in their subject and nowhere else, because the server looks at other names first.
+//! Invariant: files with a secret are readable by their owner only; a node's private key never comes here.
 
 mod admission;
 mod files;
@@ -42,7 +42,7 @@ pub enum Error {
     #[error("{file}: {source}")]
     File { file: String, source: std::io::Error },
     /// The contents of a file cannot be used.
-    #[error("{0} is damaged")]
+    #[error("the file {0} of the fleet's authority is damaged")]
     Damaged(String),
     /// The certificate library refused.
     #[error("cannot make a certificate: {0}")]
@@ -51,16 +51,16 @@ pub enum Error {
     #[error("`{0}` is not a valid node name: use {rule}", rule = NodeName::NAME_RULE)]
     Name(String),
     /// The name belongs to another key.
-    #[error("there is already a node called {0}, with another key; choose another name or remove that node")]
+    #[error("the fleet already has a node {0} with another key; choose another name or remove that node")]
     Taken(NodeName),
     /// The name was never admitted, or its node was removed.
-    #[error("there is no node called {0} with this key in the fleet; ask for a join line")]
+    #[error("the fleet has no node {0} with this key; ask the operator of the fleet for a join line")]
     Unknown(NodeName),
     /// The labels are too many for a node.
     #[error("the labels of {node} were not changed: {source}")]
     Labels { node: NodeName, source: TooManyLabels },
     /// The secret is unknown, used up, expired or revoked.
-    #[error("the secret of this join line is unknown, used up or expired; ask for a new join line")]
+    #[error("this join line is unknown, used up or expired; ask the operator of the fleet for a new one")]
     Secret,
 }
 
@@ -95,11 +95,11 @@ pub struct FleetAuthority {
     lock: Mutex<()>,
 }
 
-/// Days for which a certificate of a node, of the server or of the controller is valid.
+/// Validity of the certificates of nodes, server and controller, in days.
 const CERTIFICATE_VALID_DAYS: u64 = 90;
-/// Days for which the certificate of the authority is valid.
+/// Validity of the authority's certificate, in days.
 const AUTHORITY_VALID_DAYS: u64 = 20 * 365;
-/// Maximum number of seconds by which a node's clock may be behind.
+/// Maximum time by which a node's clock may be behind, in seconds.
 const MAX_CLOCK_LAG_S: u64 = 24 * 3600;
 const DAY: u64 = 24 * 3600;
 /// Two changes of the directory that are this far apart have different modification times on every file system.
@@ -145,7 +145,7 @@ pub(crate) fn decode_hex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) {
         return None;
     }
-    // `get` and no index, because the text may have characters of several bytes.
+    // `get` instead of an index, because the text may have characters of several bytes.
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
@@ -153,7 +153,7 @@ const AUTHORITY_FILE_STEM: &str = "authority";
 const CONTROLLER_FILE_STEM: &str = "controller";
 const SERVER_FILE_STEM: &str = "server";
 const SIGNING_KEY_FILE: &str = "signing.key";
-/// The secret of the server's accounts.
+/// File with the secret from which the keys of the server's accounts are derived.
 const ACCOUNTS_KEY_FILE: &str = "accounts.key";
 /// Time at which the controller's certificate is renewed, in seconds since 1970.
 const CONTROLLER_RENEWAL_FILE: &str = "controller.due";
@@ -181,7 +181,7 @@ impl FleetAuthority {
         Ok(())
     }
 
-    /// The signing key is written last: with it the authority is complete.
+    /// Creates the keys and the certificate of the authority.
     fn create_keys(&self) -> Result<(), Error> {
         let key = KeyPair::generate().map_err(certificate_error)?;
         let parameters = with_validity(unix_seconds(), AUTHORITY_VALID_DAYS, authority_parameters());
@@ -224,7 +224,7 @@ impl FleetAuthority {
     }
 
     /// Certificate of the authority, PEM.
-    pub fn certificate_pem(&self) -> Result<String, Error> {
+    pub fn read_certificate_pem(&self) -> Result<String, Error> {
         self.files.read_file(&format!("{AUTHORITY_FILE_STEM}.pem"))
     }
 
@@ -249,47 +249,51 @@ impl FleetAuthority {
             certificate: self.files.path(&format!("{SERVER_FILE_STEM}.pem")),
             key: self.files.path(&format!("{SERVER_FILE_STEM}.key")),
             authority: self.files.path(&format!("{AUTHORITY_FILE_STEM}.pem")),
-            accounts: self.server_accounts()?,
+            accounts: self.read_server_accounts()?,
         })
     }
 
     /// Reads the stored secret, from which the accounts of the message server are derived.
-    fn server_accounts(&self) -> Result<ServerAccounts, Error> {
+    fn read_server_accounts(&self) -> Result<ServerAccounts, Error> {
         let secret = decode_hex(self.files.read_file(ACCOUNTS_KEY_FILE)?.trim());
         Ok(ServerAccounts::new(&secret.ok_or_else(|| Error::Damaged(ACCOUNTS_KEY_FILE.to_owned()))?))
     }
 
-    /// Credentials of the system user, which removes accounts of nodes and asks when the server read its configuration.
-    pub fn system_user_credentials(&self) -> Result<FleetCredentials, Error> {
-        let credentials = self.controller_credentials()?.0;
-        let user = self.server_accounts()?.system_user_claims(&derive_public_user_key(&credentials.key)?)?;
+    /// Returns the credentials of the server's system user. With them packetrig removes accounts of nodes, and asks
+    /// when the server read its configuration. Renews the controller's certificate if it is due.
+    pub fn load_system_user_credentials(&self) -> Result<FleetCredentials, Error> {
+        let credentials = self.load_controller_credentials()?.0;
+        let user_key = derive_public_user_key(&credentials.key)?;
+        let user = self.read_server_accounts()?.system_user_claims(&user_key)?;
         Ok(FleetCredentials { user: Some(user), ..credentials })
     }
 
-    /// Credentials and sealing keys of the controller. The keys of nodes are looked up at each use, so later nodes are found.
-    pub fn controller_credentials(&self) -> Result<(FleetCredentials, SealKeys), Error> {
-        self.controller_credentials_at(unix_seconds())
+    /// Returns the credentials and the sealing keys of the controller. Renews its certificate if it is due. The keys
+    /// of nodes are looked up at each use, so nodes that join later are found.
+    pub fn load_controller_credentials(&self) -> Result<(FleetCredentials, SealKeys), Error> {
+        self.load_controller_credentials_at(unix_seconds())
     }
 
-    /// Like [`Self::controller_credentials`] at `now` (seconds since 1970). Renews a certificate after two thirds of its lifetime.
-    pub fn controller_credentials_at(&self, now: u64) -> Result<(FleetCredentials, SealKeys), Error> {
+    /// Like [`Self::load_controller_credentials`], at `now` in seconds since 1970. A certificate is renewed after two
+    /// thirds of its lifetime.
+    pub fn load_controller_credentials_at(&self, now: u64) -> Result<(FleetCredentials, SealKeys), Error> {
         let lock = self.lock_directory()?;
         self.renew_controller_certificate_if_due(now)?;
         let key = self.files.read_file(&format!("{CONTROLLER_FILE_STEM}.key"))?;
         let credentials = FleetCredentials {
             renewed: std::sync::Arc::default(),
-            authority: self.certificate_pem()?,
+            authority: self.read_certificate_pem()?,
             certificate: self.files.read_file(&format!("{CONTROLLER_FILE_STEM}.pem"))?,
-            user: Some(self.server_accounts()?.controller_user_claims(&derive_public_user_key(&key)?)?),
+            user: Some(self.read_server_accounts()?.controller_user_claims(&derive_public_user_key(&key)?)?),
             key,
         };
         drop(lock);
         let files = self.files.clone();
         let grants = std::sync::Arc::new(move |node: &NodeName| read_grant_key(&files, node));
-        Ok((credentials, SealKeys::Controller { signing: self.signing_key()?, grants }))
+        Ok((credentials, SealKeys::Controller { signing: self.read_signing_key()?, grants }))
     }
 
-    fn signing_key(&self) -> Result<Vec<u8>, Error> {
+    fn read_signing_key(&self) -> Result<Vec<u8>, Error> {
         decode_hex(self.files.read_file(SIGNING_KEY_FILE)?.trim())
             .ok_or_else(|| Error::Damaged(SIGNING_KEY_FILE.to_owned()))
     }
@@ -313,31 +317,32 @@ impl FleetAuthority {
             None => KeyPair::generate().map_err(certificate_error)?,
         };
         self.issue_and_store_certificate(CONTROLLER_FILE_STEM, &key, CertificateParams::default(), now)?;
-        self.files.write_file(CONTROLLER_RENEWAL_FILE, &renewal_due(now).to_string())
+        self.files.write_file(CONTROLLER_RENEWAL_FILE, &renewal_due_time(now).to_string())
     }
 
-    /// Names of the admitted nodes, in order.
-    pub fn node_names(&self) -> Result<Vec<NodeName>, Error> {
+    /// Lists the names of the admitted nodes, in order.
+    pub fn list_node_names(&self) -> Result<Vec<NodeName>, Error> {
         let names = self.files.names_with_ending(".node")?;
-        Ok(names.into_iter().filter(|name| subject::is_name(name)).map(NodeName).collect())
+        Ok(names.into_iter().filter(|name| subject::is_node_name(name)).map(NodeName).collect())
     }
 
-    /// The admitted nodes with their generations, for the broker.
+    /// Lists the admitted nodes with their generations, for the message server.
     pub fn list_admitted_nodes(&self) -> Result<Vec<AdmittedNode>, Error> {
         let admitted_nodes =
-            self.node_names()?.into_iter().filter_map(|name| self.admitted_node(&name).transpose());
+            self.list_node_names()?.into_iter().filter_map(|name| self.read_admitted_node(&name).transpose());
         admitted_nodes.collect()
     }
 
-    /// Returns the modification time of the directory; `None` if it is so recent that a later change could get the same time.
+    /// Returns the modification time of the directory; `None` if it is so recent that another change could
+    /// have the same time.
     pub fn unambiguous_change_time(&self) -> Option<SystemTime> {
         let changed = self.files.modified_at()?;
         // A modification time in the future means that the clock was set back since then, so it proves nothing.
         changed.elapsed().ok().filter(|age| *age > MODIFICATION_TIME_RESOLUTION).and(Some(changed))
     }
 
-    /// One admitted node; `None` if it is not in the fleet.
-    pub fn admitted_node(&self, name: &NodeName) -> Result<Option<AdmittedNode>, Error> {
+    /// Reads the record of an admitted node; `None` if the node is not in the fleet.
+    pub fn read_admitted_node(&self, name: &NodeName) -> Result<Option<AdmittedNode>, Error> {
         match KeptNode::read_record(&self.files, name) {
             Ok(node) => Ok(Some(node.to_admitted_node(name))),
             Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -352,12 +357,14 @@ fn derive_public_user_key(private_key: &str) -> Result<String, Error> {
     Ok(key.public_key())
 }
 
-/// The grant key of a node, read for each call, so that nodes can join while the controller runs. `None` if
-/// the node is not in the fleet.
+/// Reads the grant key of a node; `None` if the node is not in the fleet. It is read at each call, so that nodes can
+/// join while the controller runs.
 fn read_grant_key(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8; MAC_KEY_BYTES]>, String> {
     match KeptNode::read_record(files, node) {
         Ok(found) => {
-            found.grant_key().map(Some).ok_or_else(|| format!("{} is damaged", KeptNode::file_name(node)))
+            let file = KeptNode::file_name(node);
+            let damaged = || format!("the file {file} of the fleet's authority is damaged");
+            found.grant_key().map(Some).ok_or_else(damaged)
         }
         // A node of a fleet cannot have such a name.
         Err(Error::Name(_)) => Ok(None),
@@ -371,9 +378,9 @@ fn unix_seconds() -> u64 {
     wall_clock_ns() / 1_000_000_000
 }
 
-/// Due time of the renewal of a certificate that was issued at `issued`, in seconds since 1970: after two
+/// Time at which a certificate that was issued at `issued` must be renewed, in seconds since 1970: after two
 /// thirds of its lifetime.
-pub(crate) const fn renewal_due(issued: u64) -> u64 {
+pub(crate) const fn renewal_due_time(issued: u64) -> u64 {
     issued + CERTIFICATE_VALID_DAYS * DAY / 3 * 2
 }
 
@@ -387,7 +394,7 @@ fn with_validity(now: u64, days: u64, mut parameters: CertificateParams) -> Cert
 }
 
 fn authority_parameters() -> CertificateParams {
-    // Constant, so that an issuer needs only the key, not the certificate itself.
+    // These parameters are constant, so an issuer needs only the key and not the certificate itself.
     let mut parameters = with_common_name("packetrig fleet", CertificateParams::default());
     // The path length is 0 (RFC 5280, 4.2.1.9): a certificate that this one has issued
     // cannot sign further certificates.
@@ -398,7 +405,7 @@ fn authority_parameters() -> CertificateParams {
 
 /// Sets the subject to this common name and nothing else.
 fn with_common_name(name: &str, mut parameters: CertificateParams) -> CertificateParams {
-    // rcgen begins with a common name of its own.
+    // rcgen sets a default common name, which is replaced here.
     parameters.distinguished_name = rcgen::DistinguishedName::new();
     parameters.distinguished_name.push(DnType::CommonName, name);
     parameters

@@ -1,4 +1,5 @@
-//! Runs nats-server as a child process: finds its program, writes its configuration, watches it, and ends it with this process.
+//! Runs nats-server as a child process: finds its program, writes its configuration, watches it, and ends it
+//! when this process ends.
 //!
 //! If the user runs a NATS cluster, this module is not used: the fabric gets the addresses of that cluster.
 //! Invariant: the child never outlives this process. If it dies, it is started again after a growing pause, and
@@ -14,7 +15,7 @@ mod program;
 mod system;
 mod walls;
 
-pub use configuration::{ServerSecurity, configuration};
+pub use configuration::{ServerSecurity, build_configuration};
 pub use health::{BrokerHealth, HealthWatch};
 pub use isolation::{ServerIsolation, ServerUser};
 pub use program::{INSTALL_COMMAND, MIN_NATS_SERVER_VERSION, NATS_SERVER_MAJOR_VERSION, find_program};
@@ -33,10 +34,10 @@ use std::time::Duration;
 
 /// Words in the server's error message for a port that another program uses.
 const PORT_TAKEN_TEXT: &str = "address already in use";
-/// Number of times the server is asked whether it has read its configuration, and the pause between them.
+/// Maximum number of times that the server is asked whether it has read its configuration again.
 const MAX_RELOAD_CHECKS: u32 = 100;
 const RELOAD_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Number of ports that are tried if any will do.
+/// Number of ports that are tried if the user has not chosen one.
 const MAX_PORT_ATTEMPTS: u32 = 5;
 
 /// Reasons why the message server cannot be started or used.
@@ -82,7 +83,7 @@ pub struct BrokerSetup {
     pub directory: PathBuf,
     /// Size limit of its store in bytes; more than the fabric's `results_room`.
     pub store_room: u64,
-    /// Certificates. Without them every connection has all rights: only for tests on one machine.
+    /// Certificates and accounts. Without them every connection has all rights, which is only for tests on one machine.
     pub security: Option<ServerSecurity>,
     /// Nodes that may connect from the start; used only with `security`.
     pub nodes: Vec<AdmittedNode>,
@@ -91,7 +92,7 @@ pub struct BrokerSetup {
 /// A running server. Dropping it ends it.
 #[derive(Debug)]
 pub struct MessageServer {
-    /// Threads of the server's user reach its directory by this path.
+    /// Setup with the path by which threads of the server's user reach its directory.
     setup: BrokerSetup,
     isolation: Arc<ServerIsolation>,
     orders: Sender<KeeperOrder>,
@@ -115,7 +116,7 @@ impl MessageServer {
         if setup.listen.port() != 0 {
             return Self::start_at(&isolation, setup);
         }
-        // The last attempt is made below, so that its error is returned, whatever the error is.
+        // The last attempt is made below, so that its error is returned in any case.
         for _ in 1..MAX_PORT_ATTEMPTS {
             match Self::start_at(&isolation, with_free_port(&setup)?) {
                 // Another program has taken the port since it was found free.
@@ -145,7 +146,7 @@ impl MessageServer {
         })?;
         let broker = Self { setup, isolation, orders, keeper: Some(keeper), notes };
         let started = is_ready.recv().map_err(|_| keeper_ended_error())?;
-        started.map_err(|error| broker.isolation.with_shown_paths(error))?;
+        started.map_err(|error| broker.isolation.replace_internal_paths_in_error(error))?;
         Ok(broker)
     }
 
@@ -168,20 +169,21 @@ impl MessageServer {
         lock_notes(&self.notes).starts
     }
 
-    /// Returns the failures of the server since the last call.
+    /// Returns and clears the failures of the server since the last call.
     pub fn take_problems(&self) -> Vec<String> {
         std::mem::take(&mut lock_notes(&self.notes).troubles)
     }
 
-    /// Lets one more node connect. The server reads the node's account when it connects; nothing else is touched.
+    /// Lets one more node connect. The server reads the node's account when the node connects; nothing else changes.
     pub fn admit_node(&self, node: &AdmittedNode) -> Result<(), Error> {
         self.isolation.run_as_server(|| accounts::add_node_account(&self.setup, node))
     }
 
-    /// Lets exactly these nodes connect from now on. Connected nodes in the list stay connected. All other nodes
-    /// are disconnected: `remover` requests this from the server. A server that does not answer is restarted.
+    /// Lets exactly these nodes connect from now on. Connected nodes in the list stay connected. All other
+    /// nodes are disconnected: the server is asked to do this with the credentials `remover`. If it does not
+    /// answer, it is restarted.
     pub fn set_allowed_nodes(&self, nodes: &[AdmittedNode], remover: FleetCredentials) -> Result<(), Error> {
-        // Writes the accounts of all allowed nodes before it removes any other account.
+        // The accounts of all allowed nodes are written before any other account is removed.
         let left = self.isolation.run_as_server(|| accounts::write_missing_accounts(&self.setup, nodes))?;
         let Some(security) = self.setup.security.as_ref().filter(|_| !left.is_empty()) else { return Ok(()) };
         // A server that does not answer keeps the removed nodes connected. After a restart it refuses them,
@@ -199,8 +201,8 @@ impl MessageServer {
         ignore_closed_channel(self.orders.send(KeeperOrder::Restart));
     }
 
-    /// Makes the server read its configuration and its certificate again, and waits until it confirms that
-    /// to `asker`. Connections stay.
+    /// Makes the server read its configuration and its certificate again. Asks it with the credentials `asker` until it
+    /// reports that it has done so. Connections stay.
     pub fn reload_configuration(&self, asker: &FleetCredentials) -> Result<(), Error> {
         // A server with an expired certificate cannot be queried before it reloads.
         let before = system::query_configuration_time(&self.setup, asker).ok();
@@ -212,7 +214,7 @@ impl MessageServer {
         let mut answer = Ok(String::new());
         for _ in 0..MAX_RELOAD_CHECKS {
             answer = system::query_configuration_time(&self.setup, asker);
-            // The order is only a signal: the server reads its configuration some time after it.
+            // The order is only a signal to the process: the server reads its configuration some time later.
             if answer.as_ref().is_ok_and(|now| before.as_ref() != Some(now)) {
                 return Ok(());
             }
@@ -248,7 +250,7 @@ fn lock_notes(notes: &Mutex<KeeperNotes>) -> std::sync::MutexGuard<'_, KeeperNot
 
 fn write_configuration(isolation: &ServerIsolation, setup: &BrokerSetup) -> Result<(), Error> {
     let file = configuration_file(&setup.directory);
-    let text = configuration(setup)?;
+    let text = build_configuration(setup)?;
     copy_certificates(isolation, setup)?;
     isolation.run_as_server(|| {
         // The server is not running yet, so files of removed accounts can be deleted directly.
@@ -258,7 +260,8 @@ fn write_configuration(isolation: &ServerIsolation, setup: &BrokerSetup) -> Resu
     })
 }
 
-/// Gives the server its own copies: it cannot read the directory of the fleet, which contains the signing keys.
+/// Copies the certificate files for the server, because it cannot read the fleet's directory, which
+/// contains the signing keys.
 fn copy_certificates(isolation: &ServerIsolation, setup: &BrokerSetup) -> Result<(), Error> {
     let Some(security) = &setup.security else { return Ok(()) };
     let copies = TlsFiles::from_setup(setup);
@@ -277,7 +280,7 @@ fn write_copies(files: &[(PathBuf, Vec<u8>)]) -> Result<(), Error> {
     for (to, bytes) in files {
         let failed = |source| Error::World { what: to.display().to_string(), source };
         to.parent().map_or(Ok(()), private_files::create_directories).map_err(failed)?;
-        // The file is replaced and not overwritten, so that the server never reads half of a file.
+        // The file is replaced and not overwritten, so that the server never reads a part of a file.
         private_files::replace_file(to, bytes).map_err(failed)?;
     }
     Ok(())
@@ -311,7 +314,8 @@ fn configuration_file(directory: &Path) -> PathBuf {
     directory.join("nats-server.conf")
 }
 
-/// Returns the setup with a port that is free now. The server cannot choose it, because restarts must use the same port.
+/// Returns the setup with a port that is free now. The server must not choose the port itself, because all restarts
+/// must use the same one.
 fn with_free_port(setup: &BrokerSetup) -> Result<BrokerSetup, Error> {
     let free = TcpListener::bind(setup.listen).and_then(|socket| socket.local_addr());
     let listen = free.map_err(server_io_error(format!("no port is free at {}", setup.listen)))?;

@@ -1,14 +1,14 @@
 //! Fetches captures that stay on nodes: signed questions to a node, sealed answers from it.
 //!
-//! It has its own connections and subjects (`get.NODE`, `cap.NODE`). It does not touch letters, leases or results, and
-//! the fetching process need not be the fleet's controller.
+//! The exchange has its own connections and subjects (`get.NODE`, `cap.NODE`). It does not use letters, leases or
+//! results, and the fetching process need not be the fleet's controller.
 //!
 //! Invariant: a node answers a question only if the fleet's signing key has signed it for this node, and answers each
 //! question once. An answer counts only with the seal of its node.
 
-use crate::connection::{self, ConnectionFailures, ServerAccess, interface_down_error, open_client};
+use crate::connection::{self, ConnectionFailures, ServerAccess, open_client, to_down_error};
 use crate::runtime::SharedRuntime;
-use crate::seal::{MacKeys, SealKeys, capture_seal, is_capture_genuine, is_question_genuine, question_seal};
+use crate::seal::{MacKeys, SealKeys, is_capture_genuine, is_question_genuine, seal_capture, seal_question};
 use crate::subject;
 use async_nats::{Client, HeaderMap, Message, Subscriber};
 use bytes::Bytes;
@@ -64,7 +64,7 @@ impl CaptureConnection {
         self.runtime.run_with_timeout(left, async move { incoming.lock().await.next().await })?
     }
 
-    /// Returns when the message is written to the socket, so that no queue grows.
+    /// Sends a message, and returns when it is written to the socket, so that no queue grows.
     fn send_message(
         &self,
         at: String,
@@ -79,14 +79,13 @@ impl CaptureConnection {
         }
         let client = self.client.clone();
         let sent = self.runtime.run_with_timeout(SEND_TIMEOUT, async move {
-            client
-                .publish_with_headers(at, headers, Bytes::from(bytes))
-                .await
-                .map_err(interface_down_error)?;
+            client.publish_with_headers(at, headers, Bytes::from(bytes)).await.map_err(to_down_error)?;
             // In async-nats, `publish` only queues the message; `flush` returns when it is written to the socket.
-            client.flush().await.map_err(interface_down_error)
+            client.flush().await.map_err(to_down_error)
         });
-        sent.unwrap_or_else(|| Err(Error::Unanswered("the server does not accept the message".to_owned())))
+        sent.unwrap_or_else(|| {
+            Err(Error::Unanswered("the server did not accept a message about a capture".to_owned()))
+        })
     }
 }
 
@@ -102,9 +101,9 @@ async fn connect_and_subscribe(
     subject: String,
 ) -> Result<CaptureSubscription, Error> {
     let client = open_client(access, name.0, ConnectionFailures::default()).await?;
-    let incoming = client.subscribe(subject).await.map_err(interface_down_error)?;
+    let incoming = client.subscribe(subject).await.map_err(to_down_error)?;
     // Sends the subscription before this function returns, so that no answer to a later question is missed.
-    client.flush().await.map_err(interface_down_error)?;
+    client.flush().await.map_err(to_down_error)?;
     Ok(CaptureSubscription { client, incoming })
 }
 
@@ -120,7 +119,7 @@ pub struct NatsCaptureQuestions {
     connection: CaptureConnection,
     node: NodeName,
     keys: Option<SealKeys>,
-    /// The asking processes, with the last number of each.
+    /// Asking processes, each with the number of its last question.
     askers: VecDeque<(u64, u64)>,
 }
 
@@ -183,14 +182,14 @@ impl CaptureQuestions for NatsCaptureQuestions {
         let at = subject::capture_answer_subject(&self.node.0);
         let about = to_json(answer)?;
         let seal = match &self.keys {
-            Some(SealKeys::Node { grants, .. }) => Some(capture_seal(grants, &at, &about, &bytes)),
+            Some(SealKeys::Node { grants, .. }) => Some(seal_capture(grants, &at, &about, &bytes)),
             _ => None,
         };
         self.connection.send_message(at, about, seal, bytes)
     }
 }
 
-/// Fetching side of the exchange with one node. It signs with the controller's keys.
+/// Fetching side of the exchange with one node. It signs its questions with the controller's key.
 pub struct NatsCaptureAnswers {
     connection: CaptureConnection,
     node: NodeName,
@@ -246,7 +245,7 @@ impl CaptureAnswers for NatsCaptureAnswers {
             to_json(&CaptureQuestion { asker: self.asker, number, capture: capture.clone(), request })?;
         let at = subject::capture_question_subject(&self.node.0);
         let seal = match &self.keys {
-            Some(SealKeys::Controller { signing, .. }) => Some(question_seal(signing, &at, &about)?),
+            Some(SealKeys::Controller { signing, .. }) => Some(seal_question(signing, &at, &about)?),
             _ => None,
         };
         self.connection.send_message(at, about, seal, Vec::new())?;

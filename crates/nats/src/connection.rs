@@ -1,7 +1,9 @@
 //! Connections to the server: addresses, certificate, and recovery from failures.
 //!
-//! It knows neither messages nor results. Each part of the fabric has its own connection, so a long segment does not
-//! delay a letter. Invariant: a lost connection is retried forever, with short waits.
+//! This module knows neither messages nor results. Each part of the fabric has its own connection, so a long segment
+//! does not delay a letter.
+//!
+//! Invariant: a lost connection is retried forever, with short pauses.
 
 mod troubles;
 
@@ -21,11 +23,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-/// Ping interval: a dead server is noticed after two missed pings.
+/// Interval of pings: a dead server is noticed after two missed pings.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 /// Time within which a connection must be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest pause before the next attempt.
+/// Longest pause before the next attempt to connect.
 const MAX_RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 /// Number of refused log-ins that are retried: a server refuses all users while it reloads its configuration.
 const MAX_REFUSED_LOGINS: u32 = 2;
@@ -37,9 +39,10 @@ const MAX_WAITING_MESSAGES: usize = 65_536;
 pub struct ServerAccess {
     /// Addresses (`host:port`), tried in any order.
     pub servers: Vec<String>,
-    /// Certificate and key of this process. Without them the connection is not encrypted: only for tests on one machine.
+    /// Certificate and key of this process. Without them the connection is not encrypted, which is only for
+    /// tests on one machine.
     pub credentials: Option<FleetCredentials>,
-    /// Local address of connections: it selects the control network.
+    /// Local address of connections; it selects the network for control traffic.
     pub from: Option<SocketAddr>,
     /// Number of servers that keep a copy of records and results: 1, or 3 of a cluster.
     pub replicas: usize,
@@ -47,7 +50,7 @@ pub struct ServerAccess {
     pub results_room: u64,
     /// Time for which packetrig tries an append or a change of a record before it counts as unanswered.
     pub timeout: Duration,
-    /// Keys for seals; without them every sender is believed, which is for tests on one machine.
+    /// Keys for seals. Without them every sender is believed, which is only for tests on one machine.
     pub keys: Option<SealKeys>,
     /// File in which a node keeps the proof of the highest epoch that it has seen; without it, the proof is lost
     /// when the node ends.
@@ -80,9 +83,9 @@ pub struct FleetCredentials {
     pub authority: String,
     pub certificate: String,
     pub key: String,
-    /// Claims of the user for the server; a server with its own accounts uses the certificate.
+    /// Claims (JWT) that are shown to the server; `None` for a server that identifies users by their certificates.
     pub user: Option<String>,
-    /// Later certificate and claims for the same key: new connections use them.
+    /// Renewed certificate and claims for the same key, which new connections use.
     pub renewed: Arc<RwLock<Option<RenewedCredentials>>>,
 }
 
@@ -94,7 +97,7 @@ pub struct RenewedCredentials {
 }
 
 impl FleetCredentials {
-    /// The certificate and claims that a new connection shows.
+    /// Returns the certificate and claims that a new connection must show.
     pub fn newest_credentials(&self) -> RenewedCredentials {
         let renewed = self.renewed.read().unwrap_or_else(PoisonError::into_inner);
         renewed.clone().unwrap_or_else(|| RenewedCredentials {
@@ -103,10 +106,10 @@ impl FleetCredentials {
         })
     }
 
-    /// Signs the server's nonce, which proves that claims for the key of these credentials are our own.
+    /// Signs the server's nonce with the key of these credentials. This proves that the claims belong to this process.
     pub fn sign_nonce(&self, nonce: &[u8]) -> Result<Vec<u8>, Error> {
-        let key = user_key::derive_user_key(&self.key).map_err(|_| unusable_error("key"))?;
-        key.sign(nonce).map_err(|_| unusable_error("key"))
+        let key = user_key::derive_user_key(&self.key).map_err(|_| unusable_credential_error("key"))?;
+        key.sign(nonce).map_err(|_| unusable_credential_error("key"))
     }
 }
 
@@ -116,7 +119,8 @@ impl std::fmt::Debug for FleetCredentials {
     }
 }
 
-pub(crate) fn interface_down_error(error: impl std::fmt::Display) -> Error {
+/// Converts an error of the client library to [`Error::Down`].
+pub(crate) fn to_down_error(error: impl std::fmt::Display) -> Error {
     Error::Down(error.to_string())
 }
 
@@ -125,7 +129,7 @@ pub(crate) fn no_answer_error() -> Error {
     Error::Down("the server does not answer".to_owned())
 }
 
-/// Connects as `name`; later failures are added to `troubles`.
+/// Connects as `name`. Later failures of the connection are added to `troubles`.
 pub(crate) async fn open_client(
     access: ServerAccess,
     name: String,
@@ -165,7 +169,7 @@ pub(crate) async fn open_client(
     loop {
         match options.clone().connect(servers.clone()).await {
             // nats-server refuses users that log in while it reads its configuration again (decision 0003).
-            Err(error) if is_unknown_user(&error) && refusals < MAX_REFUSED_LOGINS => {
+            Err(error) if is_log_in_refusal(&error) && refusals < MAX_REFUSED_LOGINS => {
                 refusals += 1;
                 tokio::time::sleep(MAX_RECONNECT_PAUSE).await;
             }
@@ -174,7 +178,7 @@ pub(crate) async fn open_client(
     }
 }
 
-fn is_unknown_user(error: &async_nats::ConnectError) -> bool {
+fn is_log_in_refusal(error: &async_nats::ConnectError) -> bool {
     matches!(error.kind(), ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation)
 }
 
@@ -199,29 +203,30 @@ fn log_in_options(credentials: Option<&FleetCredentials>) -> ConnectOptions {
 fn tls_config(credentials: &FleetCredentials) -> Result<rustls::ClientConfig, Error> {
     let mut roots = rustls::RootCertStore::empty();
     for root in parse_certificates(&credentials.authority) {
-        roots.add(root).map_err(|_| unusable_error("certificate of the authority"))?;
+        roots.add(root).map_err(|_| unusable_credential_error("certificate of the authority"))?;
     }
-    let key = PrivateKeyDer::from_pem_slice(credentials.key.as_bytes()).map_err(|_| unusable_error("key"))?;
+    let key = PrivateKeyDer::from_pem_slice(credentials.key.as_bytes())
+        .map_err(|_| unusable_credential_error("key"))?;
     rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|_| unusable_error("version of TLS"))?
+        .map_err(|_| unusable_credential_error("TLS version"))?
         // Only the fleet's authority can certify a server; certificates of public authorities are not accepted.
         .with_root_certificates(roots)
         .with_client_auth_cert(parse_certificates(&credentials.certificate), key.clone_key())
-        .map_err(|_| unusable_error("certificate"))
-        // The builder has checked that certificate and key fit. The resolver then shows a renewed certificate
-        // too, without a new client.
+        .map_err(|_| unusable_credential_error("certificate"))
+        // The builder has checked that certificate and key belong together. The resolver also shows a renewed
+        // certificate, without a new client.
         .and_then(|mut config| {
-            let key =
-                rustls::crypto::ring::sign::any_supported_type(&key).map_err(|_| unusable_error("key"))?;
+            let key = rustls::crypto::ring::sign::any_supported_type(&key)
+                .map_err(|_| unusable_credential_error("key"))?;
             config.client_auth_cert_resolver =
                 Arc::new(NewestCertificate { credentials: credentials.clone(), key });
             Ok(config)
         })
 }
 
-fn unusable_error(what: &str) -> Error {
-    Error::NotPermitted(format!("unusable {what}"))
+fn unusable_credential_error(what: &str) -> Error {
+    Error::NotPermitted(format!("cannot use the {what} of the fleet credentials"))
 }
 
 /// Shows the server the newest certificate.
@@ -263,7 +268,8 @@ fn is_refused_log_in(text: &str) -> bool {
         .any(|kind| text.starts_with(&kind.to_string()))
 }
 
-/// A refused certificate is an error of permission, everything else one of the system.
+/// Converts an error of a first connection. A refused certificate or user is not permitted; for all other errors the
+/// server cannot be reached.
 fn connect_error(error: &async_nats::ConnectError, servers: &[String]) -> Error {
     use std::error::Error as _;
     let mut words = error.to_string();
@@ -272,8 +278,8 @@ fn connect_error(error: &async_nats::ConnectError, servers: &[String]) -> Error 
         words = format!("{words}: {inner}");
         cause = inner.source();
     }
-    let words = without_repetition(&words);
-    let refused = is_unknown_user(error) || matches!(error.kind(), ConnectErrorKind::Tls);
+    let words = remove_repeated_parts(&words);
+    let refused = is_log_in_refusal(error) || matches!(error.kind(), ConnectErrorKind::Tls);
     // The server refuses a certificate by a TLS alert, which comes after the connection is established.
     let refused = refused || words.contains("fatal alert") || words.contains("ertificate");
     if refused {
@@ -283,8 +289,8 @@ fn connect_error(error: &async_nats::ConnectError, servers: &[String]) -> Error 
     Error::Down(format!("{servers}: {words}; check that `packetrig fleet up` runs there"))
 }
 
-/// The parts of a chain of causes, each once: errors of libraries repeat the texts of their causes.
-fn without_repetition(chain: &str) -> String {
+/// Removes repeated parts from a chain of causes, because errors of libraries repeat the texts of their causes.
+fn remove_repeated_parts(chain: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in chain.split(": ") {
         if !parts.contains(&part) {
@@ -301,7 +307,7 @@ mod tests {
     #[test]
     fn error_chain_drops_repeated_causes() {
         let chain = "DNS error: failed to look up: no such host: failed to look up: no such host";
-        assert_eq!(without_repetition(chain), "DNS error: failed to look up: no such host");
+        assert_eq!(remove_repeated_parts(chain), "DNS error: failed to look up: no such host");
     }
 
     #[test]

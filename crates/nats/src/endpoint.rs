@@ -2,12 +2,12 @@
 //!
 //! One task reads each subscription ([`listening`]), so the queue of async-nats stays short. Letters go into
 //! a queue that is bounded for each node ([`quota`]). Telemetry goes into a queue that drops and counts when
-//! it is full. The receiving thread decodes. [`place`] is the identity of a place. Renewals of leases and
-//! their answers have their own connection and queue ([`renewals`]).
+//! it is full. The receiving thread decodes. [`place`] has the identity of an endpoint. Renewals of leases
+//! and their answers have their own connection and queue ([`renewals`]).
 //!
 //! Invariant: letters of one sender arrive in the order in which it posted them; messages to all nodes have a
 //! separate order, and so have renewals and grants. Before `join_fabric` returns, the server has confirmed
-//! every subscription of the place by a round trip on one of them.
+//! all subscriptions of the endpoint, by a round trip on one of them.
 
 mod heard_nodes;
 mod hello_allowance;
@@ -41,11 +41,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Interval at which a receiver handles nodes that have not received a message of this controller.
+/// Interval at which a receiving controller sends roll calls to nodes that have no message of it yet.
 const RECEIVER_CHECK_INTERVAL: Nanos = Nanos::from_millis(100);
 /// Maximum number of telemetry messages that wait for a slow reader.
 const MAX_WAITING_TELEMETRY: usize = 4096;
-/// Maximum number of nodes that wait for a first message of this controller.
+/// Maximum number of nodes that wait for their first message of this controller.
 const MAX_UNCALLED_NODES: usize = 4096;
 /// Interval between roll calls to a node that seals for another controller.
 const ROLL_CALL_INTERVAL: Nanos = Nanos::from_secs(1);
@@ -60,7 +60,7 @@ pub struct NatsEndpoint {
     renewals: Receiver<Message>,
     renewal_quota: NodeQuota,
     renewal_line: RenewalSubscriptions,
-    /// Used by one controller among several.
+    /// Subscriptions for single nodes, used by a controller that is one among several.
     node_subscriptions: NodeSubscriptions,
     nodes_to_call: Receiver<NodeToCall>,
     /// Time of the last roll call to each such node.
@@ -69,18 +69,19 @@ pub struct NatsEndpoint {
     quota: NodeQuota,
     telemetry_quota: NodeQuota,
     telemetry: Receiver<Message>,
-    /// Held so that neither queue closes, even if nothing subscribes to it.
+    /// Held so that no queue closes, even if no task writes to it.
     _feeds: MessageQueueSenders,
-    /// Held because dropping it ends the tasks.
+    /// Held because dropping the value ends the tasks.
     _tasks: ListeningTasks,
 }
 
-/// Tells whether an endpoint is connected. It keeps the connection open, so drop it with the endpoint.
+/// Reads whether an endpoint is connected. This value keeps the connection open, so it should be
+/// dropped with the endpoint.
 #[derive(Clone, Debug)]
 pub struct ConnectionWatch(Client);
 
 impl ConnectionWatch {
-    /// True if the server was there at the last look, which is at most two pings ago.
+    /// True if the connection is open. A dead server is noticed after two pings.
     pub fn is_connected(&self) -> bool {
         self.0.connection_state() == State::Connected
     }
@@ -153,17 +154,18 @@ impl NatsEndpoint {
         ConnectionWatch(self.own.client.clone())
     }
 
-    /// Random number, drawn in `join_fabric`, that distinguishes this instance of the endpoint from every other.
+    /// Random number from `join_fabric` that distinguishes this instance of the endpoint from every other one.
     pub fn incarnation(&self) -> u64 {
         self.own.incarnation
     }
 
-    /// Number of messages that were dropped because they are forged, repeated, or for an earlier instance of this endpoint.
+    /// Number of messages that were dropped because they are forged, repeated, or for an earlier
+    /// instance of this endpoint.
     pub fn refused_message_count(&self) -> u64 {
         self.own.refused.load(Ordering::Relaxed)
     }
 
-    /// The next raw message: renewals first, then letters.
+    /// Returns the next raw message: renewals first, then letters, then telemetry.
     fn next_message(&mut self, within: Nanos) -> Option<Message> {
         // A lease must not expire behind a long queue of letters.
         if let Ok(renewal) = self.renewals.try_recv() {
@@ -187,12 +189,13 @@ impl NatsEndpoint {
         }
     }
 
-    /// Sends a roll call to nodes that seal for another controller. After it, they seal their messages for this one.
+    /// Sends a roll call to nodes that seal their messages for another controller. After it, they seal
+    /// them for this one.
     fn send_roll_call_messages(&mut self) {
         while let Ok((node, life)) = self.nodes_to_call.try_recv() {
             let now = monotonic_ns();
-            // Each call is signed. If a node keeps sealing for the other controller, this must not cost a
-            // signature for each letter.
+            // Each call needs a signature. If a node keeps sealing for the other controller, there must not be a call
+            // for each of its letters.
             let before = self.called_at.get(&node).copied();
             if before.is_some_and(|at| now < at.saturating_add(ROLL_CALL_INTERVAL.as_u64())) {
                 continue;
@@ -211,8 +214,8 @@ impl NatsEndpoint {
     fn read_message(&mut self, message: &Message) -> Option<MessageEnvelope> {
         match self.seals.decode_authentic(&self.own.name, message) {
             Ok(envelope) => {
-                // This is recorded only after the check: a forged message must not decide which instance of a
-                // node gets the next messages.
+                // The instance is recorded only after the check: a forged message must not decide to which instance of
+                // a node the next messages go.
                 self.own.record_incarnation(message);
                 Some(envelope)
             }
@@ -270,7 +273,9 @@ impl Endpoint for NatsEndpoint {
 
     fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error> {
         if !self.own.is_controller() {
-            return Err(Error::NotPermitted(format!("{} is not a controller", self.own.name)));
+            let name = &self.own.name;
+            let why = format!("{name} cannot listen to nodes, because it is not a controller");
+            return Err(Error::NotPermitted(why));
         }
         self.node_subscriptions.listen_to(nodes, &self.runtime)?;
         for node in nodes {

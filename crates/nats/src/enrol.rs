@@ -1,8 +1,10 @@
 //! Enrolment of a node in a fleet: one line, copied by its owner, and one exchange over TLS.
 //!
-//! The line names the authority by the fingerprint of its certificate, so no other server can pose as it. The secret in
-//! the line shows that the operator allowed it. Invariant: the node's private key is made on the node and never leaves
-//! it. Nothing is issued before the secret, the name and the possession of the key are checked.
+//! The line contains the fingerprint of the authority's certificate, so no other server can pose as the authority. The
+//! secret in the line shows that the operator allowed the node to join.
+//!
+//! Invariant: the node's private key is made on the node and never leaves it. Nothing is issued before the secret, the
+//! name and the possession of the key are checked.
 
 mod client;
 mod deadline;
@@ -12,7 +14,7 @@ mod slots;
 
 pub use client::{FleetMembership, NodeKey, enrol_node, renew_membership};
 pub use retries::enrol_with_retries;
-pub use server::{EnrolServer, JoinCallback, join_line};
+pub use server::{EnrolServer, JoinCallback, build_join_line};
 
 use crate::authority::{self, JoinSecret, NodeAdmission};
 use base64::Engine as _;
@@ -25,11 +27,11 @@ use std::io::{Read, Write};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Prefix of a line; the number is the version of the format.
+/// Prefix of a join line; its number is the version of the format.
 const JOIN_LINE_PREFIX: &str = "prig1:";
 /// Time limit of one step of the exchange.
 const ENROL_STEP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit of the authority's answer: the server has to be informed of the node first.
+/// Time limit of the authority's answer, which comes only after the message server knows the node.
 const ENROL_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Largest question or answer, in bytes.
 const MAX_ENROL_MESSAGE_BYTES: u32 = 64 * 1024;
@@ -50,9 +52,9 @@ pub enum Error {
     #[error("the server at {0} does not belong to the fleet of this join line")]
     Stranger(String),
     /// The authority refused.
-    #[error("refused: {0}")]
+    #[error("the fleet refused this node: {0}")]
     Refused(String),
-    /// The authority does not know the node any more.
+    /// The authority does not know the node any more, because the operator removed it.
     #[error(
         "the operator has removed this node from the fleet ({0}); to join again, give a new line with --join"
     )]
@@ -62,7 +64,7 @@ pub enum Error {
     Later(String),
     #[error("{what}: {source}")]
     Network { what: String, source: std::io::Error },
-    /// A failure on this machine, of the system or a bug.
+    /// A failure on this machine: of the system, or a bug.
     #[error("{0}")]
     Here(String),
     /// The authority's directory failed.
@@ -82,10 +84,10 @@ pub(crate) fn network_error(what: impl Into<String>) -> impl FnOnce(std::io::Err
     move |source| Error::Network { what, source }
 }
 
-/// The line that a node's owner copies: the addresses, the authority to trust, and the secret.
+/// The line that a node's owner copies. It has the addresses, the fingerprint of the authority, and the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinLine {
-    /// Address of the server, `host:port`.
+    /// Address of the message server, `host:port`.
     pub address: String,
     /// Address of the enrolment server.
     pub enrol: String,
@@ -131,7 +133,7 @@ pub(crate) fn certificate_fingerprint(certificate: &CertificateDer<'_>) -> Strin
     authority::encode_hex(&Sha256::digest(certificate.as_ref()))
 }
 
-/// The question of a node.
+/// Request of a node for a certificate.
 #[derive(Debug, Serialize, Deserialize)]
 struct EnrolQuestion {
     name: String,
@@ -141,7 +143,7 @@ struct EnrolQuestion {
     /// The key with which the node will log in to the message server, see [`authority::NodeKeys::user`].
     #[serde(default)]
     user_key: String,
-    /// Signature over [`EnrolQuestion::signed_payload`] with the public key: it proves that the node has the key.
+    /// Signature over [`EnrolQuestion::signed_payload`]. It proves that the node has the private key.
     proof: String,
     /// True if the node is in the fleet and wants a new certificate; then there is no secret.
     #[serde(default)]
@@ -149,8 +151,8 @@ struct EnrolQuestion {
 }
 
 impl EnrolQuestion {
-    /// The signed bytes of the proof. They include the connection, so the proof holds for this question
-    /// in this connection only.
+    /// Returns the bytes that the proof signs. They include the secret of the connection, so the proof is valid only
+    /// for this question in this connection.
     fn signed_payload(&self, connection: &ConnectionSecret) -> Vec<u8> {
         let purpose = if self.is_renewal { "renewal" } else { "enrolment" };
         let Self { name, secret, user_key, .. } = self;
@@ -162,7 +164,7 @@ impl EnrolQuestion {
 /// A value that only the two ends of one TLS connection know (RFC 8446, section 7.5).
 type ConnectionSecret = [u8; 32];
 
-fn connection_secret<D>(connection: &ConnectionCommon<D>) -> Result<ConnectionSecret, rustls::Error> {
+fn export_connection_secret<D>(connection: &ConnectionCommon<D>) -> Result<ConnectionSecret, rustls::Error> {
     connection.export_keying_material([0; 32], b"EXPORTER-packetrig-enrolment", None)
 }
 
@@ -187,7 +189,7 @@ fn read_message<T: for<'a> Deserialize<'a>>(from: &mut impl Read) -> std::io::Re
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length);
-    // The length is checked before memory is allocated: nobody has proven an identity yet.
+    // The length is checked before memory is allocated, because the sender is not authenticated yet.
     if length > MAX_ENROL_MESSAGE_BYTES {
         return Err(std::io::Error::from(std::io::ErrorKind::InvalidData));
     }

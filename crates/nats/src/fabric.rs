@@ -1,4 +1,4 @@
-//! The fabric: parameters for reaching the server, and the parts that are opened with them.
+//! The fabric over NATS: parameters for reaching the server, and functions that open its parts.
 //!
 //! Invariant: opening a part is the first use of the network; each part has its own connection.
 
@@ -15,7 +15,7 @@ use packetrig_fleet::message::NodeName;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-/// A fabric over NATS. Clones are the same fabric.
+/// A fabric over NATS. Clones share the runtime and the parameters.
 #[derive(Clone, Debug)]
 pub struct NatsFabric {
     runtime: SharedRuntime,
@@ -23,14 +23,14 @@ pub struct NatsFabric {
 }
 
 impl NatsFabric {
-    /// A fabric with these parameters. Nothing is connected before a part is opened.
+    /// Creates a fabric with these parameters. It connects only when a part is opened.
     pub fn new(access: ServerAccess) -> Result<Self, Error> {
         Ok(Self { runtime: SharedRuntime::start_thread()?, access })
     }
 }
 
 impl NatsFabric {
-    /// A fabric for a further member in this process: it shares the runtime and nothing else.
+    /// Creates a fabric for another member in this process, which shares only the runtime.
     #[must_use]
     pub fn with_access(&self, access: ServerAccess) -> Self {
         Self { runtime: self.runtime.clone(), access }
@@ -48,7 +48,7 @@ impl NatsFabric {
         self.access.refused_log_ins.load(Ordering::Relaxed)
     }
 
-    /// Opens the fetching side for captures of `node`. It signs with the controller's keys.
+    /// Opens the fetching side for captures of `node`. It signs its questions with the controller's key.
     pub fn fetch_captures_of(&self, node: &NodeName) -> Result<NatsCaptureAnswers, Error> {
         NatsCaptureAnswers::open_for_node(self.runtime.clone(), self.access.clone(), node)
     }
@@ -78,11 +78,11 @@ impl Fabric for NatsFabric {
         NatsRecords::open_record_bucket(self.runtime.clone(), self.access.clone())
     }
 
-    fn open_outlet(&self, node: &NodeName) -> Result<NatsOutgoing, Error> {
+    fn open_result_outlet(&self, node: &NodeName) -> Result<NatsOutgoing, Error> {
         NatsOutgoing::open_for_node(self.runtime.clone(), self.access.clone(), node)
     }
 
-    fn open_inlet(&self, reader: &str) -> Result<NatsIncoming, Error> {
+    fn open_result_inlet(&self, reader: &str) -> Result<NatsIncoming, Error> {
         NatsIncoming::open_for_reader(self.runtime.clone(), self.access.clone(), reader)
     }
 }

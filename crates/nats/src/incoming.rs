@@ -1,8 +1,8 @@
 //! Controller side of result delivery over a JetStream work queue: each run has its own consumer.
 //!
 //! Filters of a work queue must not overlap, and filters of different runs do not. The name of a consumer
-//! contains its run and its reader, so that other readers can tell whether it is still needed. Delivery may
-//! repeat: when the time to confirm is over, and when another reader takes over a run.
+//! contains its run and its reader, so that other readers can tell whether it is still needed. A segment
+//! is delivered again if it is not confirmed in time, or if another reader takes over its run.
 //!
 //! Invariant: `confirm_segment` returns Ok only when the server has deleted the segment; one run has one reader.
 
@@ -34,13 +34,13 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
-/// Time to confirm a delivery; then it is delivered again.
+/// Time within which a delivery must be confirmed; after it, the segment is delivered again.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause before a segment with an unreadable key is delivered again.
 const KEY_AGAIN: Duration = Duration::from_secs(1);
-/// Maximum number of deliveries, of all runs, that wait for the caller.
+/// Maximum number of deliveries of all runs together that wait for the caller.
 const MAX_WAITING_DELIVERIES: usize = 32;
-/// Maximum number of deliveries that are refused in one call.
+/// Maximum number of deliveries that one call refuses before it returns.
 const MAX_REFUSALS_PER_CALL: usize = 256;
 
 /// Controller side of result delivery. Dropping it stops reading all its runs.
@@ -62,7 +62,7 @@ pub struct NatsIncoming {
     is_nearly_full: bool,
 }
 
-/// State that the runtime's tasks need.
+/// State that the tasks in the runtime need.
 struct ReaderConnection {
     client: Client,
     context: jetstream::Context,
@@ -85,12 +85,12 @@ impl std::fmt::Debug for ConfirmToken {
     }
 }
 
-/// The name of the consumer of a run and reader.
+/// Name of the consumer for a run and a reader.
 fn consumer_name(run: &str, reader: &str) -> String {
     format!("{run}_{reader}")
 }
 
-/// Splits the name of a consumer. A reader is a word without `_`.
+/// Splits the name of a consumer into run and reader. The name of a reader has no `_`.
 fn split_consumer_name(consumer: &str) -> Option<(&str, &str)> {
     consumer.rsplit_once('_')
 }
@@ -125,7 +125,8 @@ impl NatsIncoming {
         };
         let opened = runtime
             .run_with_timeout(timeout, async move { Box::pin(refusing.run_until_refused(opening)).await });
-        let opened = opened.unwrap_or_else(|| Err(unanswered_error("cannot open the store for results")));
+        let opened =
+            opened.unwrap_or_else(|| Err(unanswered_error("opening the store for results timed out")));
         let connection = opened.map_err(|error| troubles.take_first_refusal().unwrap_or(error))?;
         // The channel is bounded, so that the tasks fetch no more than this reader takes.
         let (arrivals, arrived) = channel(MAX_WAITING_DELIVERIES);
@@ -166,12 +167,12 @@ impl NatsIncoming {
         let asking = async move { troubles.run_until_lost(what).await };
         self.runtime
             .run_with_timeout(self.timeout, asking)
-            .unwrap_or_else(|| Err(unanswered_error("results")))
+            .unwrap_or_else(|| Err(unanswered_error("a request about stored results timed out")))
     }
 }
 
-/// Placeholder for the sender of a message whose subject names none.
-fn placeholder_sender() -> NodeName {
+/// Placeholder for the sender of a message whose subject names no node.
+fn unnamed_sender() -> NodeName {
     NodeName("(unnamed)".to_owned())
 }
 
@@ -180,16 +181,20 @@ fn unanswered_error(error: impl std::fmt::Display) -> Error {
 }
 
 async fn confirm_delivery(client: Client, token: ConfirmToken) -> Result<(), Error> {
-    // This is a request, so that it fails if the consumer is gone: then the new reader gets the segment again.
+    // The confirmation is sent as a request, so that it fails if the consumer is gone. Then the new reader gets the
+    // segment again.
     let asked = client.request(token.0, Bytes::from_static(b"+ACK"));
     // async-nats queues a request while its connection is down, so the wait has a separate limit.
     let answer = tokio::time::timeout(2 * ATTEMPT_TIMEOUT, asked).await;
-    answer.map_err(|_| unanswered_error("a confirmation"))?.map_err(unanswered_error).map(|_| ())
+    answer
+        .map_err(|_| unanswered_error("the confirmation of a segment timed out"))?
+        .map_err(unanswered_error)
+        .map(|_| ())
 }
 
 /// True if the server has another consumer of the same run.
 fn is_consumer_conflict(error: &ConsumerError) -> bool {
-    // A work queue allows one consumer for a subject, so the server itself keeps a second reader out.
+    // A work queue allows only one consumer for a subject, so the server itself refuses a second reader.
     matches!(error.kind(), ConsumerErrorKind::JetStream(error)
         if error.error_code() == ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE)
 }
@@ -200,7 +205,7 @@ impl ReaderConnection {
         self.context.get_stream(RESULTS_STREAM).await.map_err(unanswered_error)
     }
 
-    /// The stream; a lost one is created again.
+    /// Returns the stream, and creates it again if it was lost.
     async fn get_or_create_stream(&self) -> Result<Stream, Error> {
         match self.context.get_stream(RESULTS_STREAM).await {
             Ok(stream) => Ok(stream),
@@ -209,8 +214,11 @@ impl ReaderConnection {
         }
     }
 
-    /// Readers of each run, keyed by the word for the run in subjects.
-    async fn readers_by_run(&self, stream: &Stream) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
+    /// Lists the readers of each run, keyed by the word for the run in subjects.
+    async fn list_readers_by_run(
+        &self,
+        stream: &Stream,
+    ) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
         let names: Vec<String> = stream.consumer_names().try_collect().await.map_err(unanswered_error)?;
         let mut readers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (run, reader) in names.iter().filter_map(|name| split_consumer_name(name)) {
@@ -219,10 +227,11 @@ impl ReaderConnection {
         Ok(readers)
     }
 
-    /// Removes these readers: the deliveries that they had not confirmed become available at once.
+    /// Becomes the reader of a run in place of the readers in `instead_of`. Segments that they had not confirmed are
+    /// delivered again at once.
     async fn take_over_run(&self, run: &str, instead_of: &BTreeSet<String>) -> Result<(), Error> {
         let stream = self.get_or_create_stream().await?;
-        let readers = self.readers_by_run(&stream).await?.remove(run).unwrap_or_default();
+        let readers = self.list_readers_by_run(&stream).await?.remove(run).unwrap_or_default();
         for reader in readers.intersection(instead_of) {
             stream.delete_consumer(&consumer_name(run, reader)).await.map_err(unanswered_error)?;
         }
@@ -254,7 +263,8 @@ impl ResultInlet for NatsIncoming {
         let connection = Arc::clone(&self.connection);
         let run_word = word.clone();
         let others = instead_of.clone();
-        // The consumer of an earlier reader must go first: a work queue allows one consumer for a subject.
+        // The consumer of an earlier reader is removed first, because a work queue allows only one consumer for a
+        // subject.
         self.run_request(async move { connection.take_over_run(&run_word, &others).await })?;
         let task = Arc::clone(&self.connection).read_until_stopped(
             word.clone(),
@@ -270,7 +280,7 @@ impl ResultInlet for NatsIncoming {
     fn leave_run(&mut self, run: &RunId) {
         let word = subject::to_subject_word(&run.0);
         let Some(task) = self.reading.remove(&word) else { return };
-        // Ends the task before the consumer is deleted: otherwise the task would create it again.
+        // The task is ended before the consumer is deleted: otherwise the task would create the consumer again.
         task.abort();
         let connection = Arc::clone(&self.connection);
         // If it cannot be removed, the next reader removes it.
@@ -281,7 +291,7 @@ impl ResultInlet for NatsIncoming {
         );
     }
 
-    fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
+    fn list_runs_with_waiting_segments(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
         let connection = Arc::clone(&self.connection);
         let listing = self.run_request(async move { connection.list_waiting_segments().await })?;
         self.is_nearly_full = listing.is_nearly_full;
@@ -303,7 +313,7 @@ impl ResultInlet for NatsIncoming {
 
     fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<ConfirmToken>> {
         let until = monotonic_ns().saturating_add(within.as_u64());
-        // The loop is bounded: a node that fills the stream with refused segments must not block the caller here.
+        // The loop is bounded: a node that fills the stream with segments that are refused must not block the caller.
         for _ in 0..MAX_REFUSALS_PER_CALL {
             let message = self.next_message(until)?;
             let run = message.subject.split('.').nth(1);
@@ -327,12 +337,12 @@ impl ResultInlet for NatsIncoming {
                     return Some(SegmentDelivery { id, body: message.payload.to_vec(), token });
                 }
                 Err(SegmentRefusal::NotGenuine) => {
-                    *self.refused.entry(from.unwrap_or_else(placeholder_sender)).or_insert(0) += 1;
+                    *self.refused.entry(from.unwrap_or_else(unnamed_sender)).or_insert(0) += 1;
                     // Without a termination, the server would deliver the segment for ever.
                     AckKind::Term
                 }
                 Err(SegmentRefusal::Later(why)) => {
-                    self.unreadable_keys.insert(from.unwrap_or_else(placeholder_sender), why);
+                    self.unreadable_keys.insert(from.unwrap_or_else(unnamed_sender), why);
                     AckKind::Nak(Some(KEY_AGAIN))
                 }
             };
@@ -344,10 +354,10 @@ impl ResultInlet for NatsIncoming {
 
     fn confirm_segment(&mut self, token: ConfirmToken) -> Result<(), Error> {
         let confirming = confirm_delivery(self.connection.client.clone(), token);
-        // Longer than the timeout inside, because that one returns a more precise error.
+        // This timeout is longer than the one of `confirm_delivery`, whose error is more precise.
         self.runtime
             .run_with_timeout(3 * ATTEMPT_TIMEOUT, confirming)
-            .unwrap_or_else(|| Err(unanswered_error("a confirmation")))
+            .unwrap_or_else(|| Err(unanswered_error("the confirmation of a segment timed out")))
     }
 
     fn confirm_segments(&mut self, tokens: Vec<ConfirmToken>) -> Vec<Result<(), Error>> {
@@ -356,14 +366,15 @@ impl ResultInlet for NatsIncoming {
         let confirming =
             join_all(tokens.into_iter().map(move |token| confirm_delivery(client.clone(), token)));
         let confirmed = self.runtime.run_with_timeout(3 * ATTEMPT_TIMEOUT, confirming);
-        confirmed.unwrap_or_else(|| vec![Err(unanswered_error("a confirmation")); count])
+        confirmed
+            .unwrap_or_else(|| vec![Err(unanswered_error("the confirmation of a segment timed out")); count])
     }
 
     fn take_refused_counts(&mut self) -> BTreeMap<NodeName, u64> {
         std::mem::take(&mut self.refused)
     }
 
-    fn unreadable_keys(&mut self) -> BTreeMap<NodeName, String> {
+    fn take_unreadable_keys(&mut self) -> BTreeMap<NodeName, String> {
         std::mem::take(&mut self.unreadable_keys)
     }
 

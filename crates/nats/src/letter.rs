@@ -1,4 +1,4 @@
-//! Encodes a message as JSON, compressed if it is long. Plans are repetitive; whole ones would not fit uncompressed.
+//! Encodes messages as JSON. Long messages are compressed: otherwise large plans would not fit into a message.
 
 use crate::subject;
 use packetrig_fleet::fabric::Error;
@@ -8,7 +8,7 @@ use packetrig_fleet::packed;
 
 /// Messages of at least this many bytes are compressed.
 const MIN_COMPRESSED_BYTES: usize = 32 << 10;
-/// Largest message that a server takes by default, less a reserve for headers.
+/// Maximum size of an encoded message: what a server accepts by default, less a reserve for headers.
 const MAX_LETTER_BYTES: usize = (1 << 20) - (16 << 10);
 /// First bytes of a zstd frame; JSON never begins with them.
 const ZSTD_MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
@@ -20,23 +20,23 @@ pub(crate) fn encode_message(envelope: &MessageEnvelope) -> Result<Vec<u8>, Erro
         return Ok(text);
     }
     let bytes = packed::pack_text(&text).map_err(|error| Error::NotPermitted(error.to_string()))?;
-    // A controller drops a longer hello unread.
+    // A controller drops a longer hello without reading it.
     let most =
         if matches!(envelope.body, MessageBody::Hello(_)) { MAX_HELLO_BYTES } else { MAX_LETTER_BYTES };
     if bytes.len() > most { Err(Error::TooLarge(bytes.len())) } else { Ok(bytes) }
 }
 
-/// Decodes a message that a node sent at this subject. Hellos are bounded before they are decoded, and are accepted at
-/// their own subject only.
+/// Decodes a message that a node sent on this subject. The length of a hello is checked before it is decoded. Hellos
+/// are accepted only on their own subject.
 pub(crate) fn decode_node_message(subject: &str, bytes: &[u8]) -> Result<MessageEnvelope, String> {
-    let is_hello_subject = subject::is_hello(subject);
+    let is_hello_subject = subject::is_hello_subject(subject);
     let envelope = if is_hello_subject { decode_hello(bytes)? } else { decode_message(bytes)? };
     let is_hello = matches!(envelope.body, MessageBody::Hello(_));
     // A hello on another subject, or another message on the subject of hellos, would bypass the limits for hellos.
     if is_hello == is_hello_subject {
         Ok(envelope)
     } else {
-        Err("this kind of message does not belong on this subject".to_owned())
+        Err("this kind of message must not be sent on this subject".to_owned())
     }
 }
 
@@ -45,12 +45,12 @@ fn decode_hello(bytes: &[u8]) -> Result<MessageEnvelope, String> {
         return Err("the hello is too long".to_owned());
     }
     if bytes.starts_with(&ZSTD_MAGIC) {
-        return packed::unpack_value_within(bytes, MAX_HELLO_TEXT).map_err(|error| error.to_string());
+        return packed::unpack_value_with_limit(bytes, MAX_HELLO_TEXT).map_err(|error| error.to_string());
     }
     decode_message(bytes)
 }
 
-/// Decodes bytes of [`encode_message`]. They may come from an attacker: [`packed`] limits the time and memory.
+/// Decodes bytes of [`encode_message`]. They may come from an attacker, so [`packed`] limits time and memory.
 pub(crate) fn decode_message(bytes: &[u8]) -> Result<MessageEnvelope, String> {
     if bytes.starts_with(&ZSTD_MAGIC) {
         return packed::unpack_value(bytes).map_err(|error| error.to_string());
@@ -103,7 +103,7 @@ mod tests {
         assert!(long.contains("more than 524288 bytes"), "{long}");
         assert_eq!(
             read(&spaces(100 << 10)),
-            Err("this kind of message does not belong on this subject".to_owned())
+            Err("this kind of message must not be sent on this subject".to_owned())
         );
         let hello = MessageEnvelope { from: NodeName("a".into()), body: MessageBody::Hello(Box::default()) };
         let bytes = encode_message(&hello).expect("it is short");

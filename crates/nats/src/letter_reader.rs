@@ -1,11 +1,12 @@
-//! Checks and decodes messages of nodes as a controller does, without a server: for tests with arbitrary bytes.
+//! Checks and decodes messages of nodes as a controller does, but without a server. It is for
+//! tests with arbitrary bytes.
 
 use crate::letter;
 use crate::seal::{MAC_KEY_BYTES, NodeSealChecker, NodeSealer};
 use packetrig_fleet::message::{MessageEnvelope, NodeName};
 use std::sync::Arc;
 
-/// Reads messages like a controller whose nodes all have the same key.
+/// Reads messages like a controller, but all nodes have the same key.
 pub struct LetterReader {
     checker: NodeSealChecker,
     key: [u8; MAC_KEY_BYTES],
@@ -18,7 +19,7 @@ impl std::fmt::Debug for LetterReader {
 }
 
 impl LetterReader {
-    /// A reader that has received nothing yet.
+    /// Creates a reader that has received no message yet.
     pub fn new(key: [u8; MAC_KEY_BYTES]) -> Self {
         Self { checker: NodeSealChecker::new(Arc::new(move |_| Ok(Some(key))), None), key }
     }
@@ -37,12 +38,12 @@ impl LetterReader {
         letter::decode_node_message(subject, bytes)
     }
 
-    /// The seal that the node itself would set on its first message.
+    /// Returns the seal that the node itself would put on its first message.
     pub fn genuine_seal(&self, subject: &str, bytes: &[u8]) -> String {
         NodeSealer::new(&self.key, 1).seal_letter(subject, bytes)
     }
 
-    /// The message as it is sent; `None` if it is too long for that.
+    /// Encodes a message as it is sent; `None` if it is too long.
     pub fn encode_message(envelope: &MessageEnvelope) -> Option<Vec<u8>> {
         letter::encode_message(envelope).ok()
     }

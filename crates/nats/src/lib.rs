@@ -1,14 +1,15 @@
 //! The fabric between machines: NATS for messages, JetStream for records and results.
 //!
-//! [`NatsFabric`] implements the traits of `fleet::fabric`; its runtime is inside it and its handles are synchronous.
-//! [`broker`] runs a server of our own as a child; [`authority`] has the fleet's keys; [`enrol`] adds nodes.
+//! [`NatsFabric`] implements the traits of `fleet::fabric`. It has its own async runtime, and its handles are
+//! synchronous. [`broker`] runs nats-server as a child process; [`authority`] has the fleet's
+//! keys; [`enrol`] adds nodes.
 //!
 //! No type of the engine is used here. [`subject`] contains all subject names. This crate does not know the semantics
 //! of a run: leases, barriers and retries of commands are in the state machines of `fleet`.
 //!
-//! Invariant: a segment that [`packetrig_fleet::fabric::ResultOutlet::append_segment`] accepted is on the server's disk. A
-//! message that was lost, refused or dropped is counted or reported, except messages that were on the wire when a
-//! connection died: those are repeated.
+//! Invariant: a segment that [`packetrig_fleet::fabric::ResultOutlet::append_segment`] accepted is on the server's
+//! disk. A message that was lost, refused or dropped is counted or reported, except messages that were on the network
+//! when a connection was lost: the state machines repeat those.
 #![forbid(unsafe_code)]
 
 pub mod authority;

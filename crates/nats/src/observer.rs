@@ -1,13 +1,13 @@
 //! Listens to the hellos of nodes without taking part, for commands that only show them.
 //!
-//! It sends no messages, so it can run beside a working controller.
+//! The observer sends no messages, so it does not disturb a controller.
 //!
-//! Invariant: one hello of each node waits, the newest, and its length is bounded ([`HelloMailbox`]). A flooding node
-//! costs only the receiving.
+//! Invariant: of each node at most the newest hello waits, and its length is bounded ([`HelloMailbox`]). Further
+//! hellos of a flooding node are received and dropped.
 
 mod mailbox;
 
-use crate::connection::{self, ConnectionFailures, ServerAccess, interface_down_error, open_client};
+use crate::connection::{self, ConnectionFailures, ServerAccess, open_client, to_down_error};
 use crate::endpoint::{EndpointSeals, NodeLetterGate};
 use crate::runtime::SharedRuntime;
 use crate::subject;
@@ -38,15 +38,15 @@ pub struct ReceivedHello {
 /// The subscription to all hellos.
 struct HelloSubscription {
     messages: Subscriber,
-    /// A lost connection is retried as long as this is held.
+    /// Held because the client reconnects after a failure only as long as it exists.
     _client: Client,
 }
 
 async fn subscribe_to_hellos(access: ServerAccess) -> Result<HelloSubscription, Error> {
     // The controller's certificate permits it to receive the hellos of all nodes.
     let client = open_client(access, NodeName::controller().0, ConnectionFailures::default()).await?;
-    let messages = client.subscribe(subject::all_hello_subjects()).await.map_err(interface_down_error)?;
-    client.flush().await.map_err(interface_down_error)?;
+    let messages = client.subscribe(subject::all_hello_subjects()).await.map_err(to_down_error)?;
+    client.flush().await.map_err(to_down_error)?;
     Ok(HelloSubscription { messages, _client: client })
 }
 
@@ -54,7 +54,7 @@ async fn subscribe_to_hellos(access: ServerAccess) -> Result<HelloSubscription, 
 pub struct FleetObserver {
     mailbox: HelloMailbox,
     listening: JoinHandle<()>,
-    /// This is held so that it continues to receive when the fabric is gone.
+    /// Held so that the observer continues to receive when the fabric was dropped.
     _runtime: SharedRuntime,
     seals: Mutex<EndpointSeals>,
     gate: NodeLetterGate,
@@ -63,7 +63,7 @@ pub struct FleetObserver {
 impl FleetObserver {
     pub(crate) fn open_observer(runtime: SharedRuntime, access: ServerAccess) -> Result<Self, Error> {
         let seals = Mutex::new(EndpointSeals::new(access.keys.clone(), 0, None)?);
-        // The observer sends nothing, so nodes seal their hellos for some controller: any session is accepted.
+        // Nodes seal their hellos for some controller and not for the observer, so any session is accepted.
         let gate = NodeLetterGate::new(access.keys.as_ref(), None);
         let opened = runtime.run_with_timeout(CONNECT_TIMEOUT.to_std(), subscribe_to_hellos(access));
         let subscription = opened.unwrap_or_else(|| Err(connection::no_answer_error()))?;
@@ -72,8 +72,8 @@ impl FleetObserver {
         let listening = runtime.spawn(async move {
             let HelloSubscription { mut messages, _client } = subscription;
             while let Some(message) = messages.next().await {
-                // The seal is checked only when a hello is read: many are
-                // replaced by the next one before that.
+                // The seal is checked only when a hello is read, because many hellos
+                // are replaced by the next one before that.
                 if own_gate.check_hello_limits(&message).is_ok() {
                     filled.store_hello(&message, MonoTime::from_nanos(monotonic_ns()));
                 }
@@ -83,7 +83,7 @@ impl FleetObserver {
         Ok(Self { mailbox, listening, _runtime: runtime, seals, gate })
     }
 
-    /// The next node that sends a hello; `None` if none does within that time. Hellos without the seal of
+    /// Waits for the next hello; `None` if none arrives within that time. Hellos without the seal of
     /// their node are ignored.
     pub fn next_hello(&self, within: Nanos) -> Option<ReceivedHello> {
         let until = monotonic_ns().saturating_add(within.as_u64());
@@ -102,7 +102,7 @@ impl FleetObserver {
         }
     }
 
-    /// True if more hellos can come.
+    /// True if more hellos can arrive.
     pub fn is_open(&self) -> bool {
         !self.listening.is_finished()
     }

@@ -1,6 +1,6 @@
-//! Records as a JetStream key-value bucket: one value each, on disk, changed by its revision.
+//! Records in a JetStream key-value bucket: one value for each key, on the disk, changed only with its revision.
 //!
-//! Invariant: an error other than [`Error::Unanswered`] means that nothing was changed.
+//! Invariant: after an error other than [`Error::Unanswered`], the record was not changed.
 
 use crate::connection::{ConnectionFailures, ServerAccess, open_client};
 use crate::runtime::SharedRuntime;
@@ -13,7 +13,7 @@ use packetrig_fleet::message::NodeName;
 use std::future::Future;
 use std::time::Duration;
 
-/// Attempts to open the bucket, and the pause between them.
+/// Maximum number of attempts to open the bucket.
 const MAX_ATTEMPTS: u32 = 10;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -55,7 +55,7 @@ impl NatsRecords {
             loop {
                 attempts += 1;
                 match context.create_or_update_key_value(config.clone()).await {
-                    // A server that admits nodes reads its accounts again, and has no store meanwhile.
+                    // While a server reads its accounts again, it has no store, so this is tried again.
                     Err(_) if attempts < MAX_ATTEMPTS => tokio::time::sleep(ATTEMPT_PAUSE).await,
                     opened => return opened.map_err(unanswered_error),
                 }
@@ -64,24 +64,25 @@ impl NatsRecords {
         let refusing = troubles.clone();
         let store = runtime
             .run_with_timeout(timeout, async move { Box::pin(refusing.run_until_refused(opening)).await });
-        let store = store.ok_or_else(|| unanswered_error("cannot open the records")).flatten();
+        let store = store.ok_or_else(|| unanswered_error("opening the records timed out")).flatten();
         let store = store.map_err(|error| troubles.take_first_refusal().unwrap_or(error))?;
         Ok(Self { runtime, timeout, store, troubles })
     }
 
-    /// Runs a request. If it times out, the error is a refusal that the server reported in the meantime, if there was one.
+    /// Runs a request. If it gets no answer, and the server has reported a refusal meanwhile, that
+    /// refusal is the error.
     fn run_request<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let troubles = self.troubles.clone();
-        // A refused request gets no answer, and neither does a request on a lost connection. Without these
-        // two checks it would wait for the whole timeout.
+        // A refused request gets no answer, and neither does a request on a lost connection. Without these two
+        // checks the caller would wait for the whole timeout.
         let asking = async move { troubles.run_until_refused(troubles.run_until_lost(work)).await };
         let done = self
             .runtime
             .run_with_timeout(self.timeout, asking)
-            .ok_or_else(|| unanswered_error("the records"));
+            .ok_or_else(|| unanswered_error("a request about records timed out"));
         done.flatten().map_err(|error| match error {
             Error::Unanswered(_) => self.troubles.take_first_refusal().unwrap_or(error),
             other => other,
@@ -91,7 +92,7 @@ impl NatsRecords {
 
 async fn read_record(store: kv::Store, key: String) -> Result<Option<StoredRecord>, Error> {
     let entry = store.entry(key).await.map_err(unanswered_error)?;
-    // The server keeps a deletion marker as the last entry of a removed key.
+    // For a removed key, the server keeps a deletion marker as the last entry.
     let there = entry.filter(|entry| entry.operation == kv::Operation::Put);
     Ok(there.map(|entry| StoredRecord { value: entry.value.to_vec(), revision: entry.revision }))
 }

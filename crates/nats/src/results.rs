@@ -1,13 +1,14 @@
-//! Node side of result delivery over a JetStream work queue: an appended segment stays until a controller has confirmed it.
+//! Node side of result delivery over a JetStream work queue: an appended segment stays until a
+//! controller has confirmed it.
 //!
-//! A full stream refuses new segments (it never discards stored ones). A segment that is appended again within the
-//! window is stored once. The other end is [`crate::incoming`].
+//! A full stream refuses new segments, and never discards stored ones. A segment that is appended again within the
+//! duplicate window is stored only once. The controller's side is [`crate::incoming`].
 //!
 //! Invariant: `append_segment` returns Ok only when the server has written the segment.
 
 use crate::connection::{self, ConnectionFailures, ServerAccess, open_client};
 use crate::runtime::{SharedRuntime, deadline_ns};
-use crate::seal::{SealKeys, segment_name, segment_seal};
+use crate::seal::{SealKeys, seal_segment, segment_message_id};
 use crate::subject::{self, RESULTS_STREAM};
 use async_nats::jetstream;
 use async_nats::jetstream::response::Response;
@@ -20,13 +21,13 @@ use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::clamp_to_i64;
 use std::time::Duration;
 
-/// Time within which a repeated segment is stored once.
+/// Time within which the server recognises a repeated segment.
 const REPEATED_SEGMENT_WINDOW: Duration = Duration::from_mins(10);
 /// Time limit of one attempt.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before the next attempt.
 pub(crate) const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
-/// Header with the id of the segment, as JSON.
+/// Header with the ID of the segment, as JSON.
 pub(crate) const SEGMENT_HEADER: &str = "Packetrig-Segment";
 /// Header with the seal of its node.
 pub(crate) const SEAL_HEADER: &str = "Packetrig-Seal";
@@ -78,11 +79,11 @@ impl ResultOutlet for NatsOutgoing {
         let json = serde_json::to_string(id).map_err(|error| Error::NotPermitted(error.to_string()))?;
         let mut headers = HeaderMap::new();
         if let Some(SealKeys::Node { grants, .. }) = &self.keys {
-            headers.insert(SEAL_HEADER, segment_seal(grants, &at, &json, body));
+            headers.insert(SEAL_HEADER, seal_segment(grants, &at, &json, body));
         }
         headers.insert(SEGMENT_HEADER, json);
         // The server stores one message for each id, so the same message may be sent again after a lost answer.
-        headers.insert(MESSAGE_ID_HEADER, segment_name(&id.to_string(), self.keys.as_ref()));
+        headers.insert(MESSAGE_ID_HEADER, segment_message_id(&id.to_string(), self.keys.as_ref()));
         let body = Bytes::copy_from_slice(body);
         let client = self.client.clone();
         let troubles = self.troubles.clone();
@@ -91,7 +92,8 @@ impl ResultOutlet for NatsOutgoing {
             loop {
                 let attempt = attempt_append(&client, &at, headers.clone(), body.clone());
                 let attempt = troubles.run_until_refused(async { Ok(attempt.await) }).await?;
-                // A refusal that came during the attempt is an event of the connection; the attempt itself only gets no answer.
+                // A refusal during the attempt is reported as an event of the connection; the attempt itself just gets
+                // no answer.
                 if let Some(refused) = troubles.take_refusal_of(&at) {
                     return Err(refused);
                 }
@@ -112,7 +114,7 @@ impl ResultOutlet for NatsOutgoing {
 
 async fn attempt_append(client: &Client, at: &str, headers: HeaderMap, body: Bytes) -> SendAttempt {
     let request = async_nats::Request::new().headers(headers).payload(body).timeout(Some(ATTEMPT_TIMEOUT));
-    // While a connection is down, the request waits in its queue, so that wait is bounded too.
+    // While the connection is down, the request waits in a queue, so this wait is bounded, too.
     let answer = tokio::time::timeout(2 * ATTEMPT_TIMEOUT, client.send_request(at.to_owned(), request)).await;
     let message = match answer {
         Ok(Ok(message)) => message,
@@ -120,13 +122,13 @@ async fn attempt_append(client: &Client, at: &str, headers: HeaderMap, body: Byt
             return SendAttempt::Never(Error::TooLarge(MAX_SEGMENT_BYTES));
         }
         Ok(Err(error)) => return SendAttempt::Again(error.to_string()),
-        Err(_) => return SendAttempt::Again("no connection".to_owned()),
+        Err(_) => return SendAttempt::Again("there is no connection".to_owned()),
     };
     match serde_json::from_slice(&message.payload) {
         Ok(Response::Ok(jetstream::publish::PublishAck { .. })) => SendAttempt::Kept,
         Ok(Response::Err { error }) => match error.error_code().0 {
-            // Space becomes free only when a controller has taken segments, so
-            // another attempt right now is of no use.
+            // Space becomes free only when a controller has confirmed segments,
+            // so another attempt right now would fail, too.
             code if code == STREAM_FULL_CODE || STORE_FULL_CODES.contains(&code) => {
                 SendAttempt::Never(Error::Full)
             }

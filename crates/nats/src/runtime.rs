@@ -1,4 +1,5 @@
-//! The runtime behind the synchronous handles: one thread, started with the fabric, ended with its last handle.
+//! The async runtime behind the synchronous handles: one thread, which starts with the fabric and ends
+//! with its last handle.
 //!
 //! Invariant: no caller runs inside the runtime, so callers may block; nothing in the runtime blocks.
 
@@ -36,7 +37,7 @@ impl SharedRuntime {
             // The caller waits below, so the channel is open.
             drop(done.send(result));
         })?;
-        // A task that panics drops its end, which counts as no result.
+        // A task that panics drops its end of the channel, which counts as no result.
         result.recv().ok().flatten()
     }
 
@@ -48,7 +49,7 @@ impl SharedRuntime {
     }
 }
 
-/// The time `within` from now, on the monotonic clock; saturates.
+/// Returns the time on the monotonic clock that is `within` from now, in nanoseconds; saturates.
 pub(crate) fn deadline_ns(within: Duration) -> u64 {
     let within = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
     monotonic_ns().saturating_add(within)
@@ -56,7 +57,7 @@ pub(crate) fn deadline_ns(within: Duration) -> u64 {
 
 impl Drop for RuntimeState {
     fn drop(&mut self) {
-        // The last handle may be dropped where waiting is not allowed.
+        // The last handle may be dropped in an async context, where waiting is not allowed.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }

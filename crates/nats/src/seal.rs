@@ -1,22 +1,24 @@
-//! Seals on the controller's messages: a compromised message server must not be able to start a sender or keep it going.
+//! Seals on the controller's messages. With them, a compromised message server cannot start a sender
+//! or keep it running.
 //!
-//! A letter is signed (Ed25519) over its subject, the instance of the receiving node, the instance of the controller's place, a
-//! rising number, and its bytes. The grant of a lease, which is frequent, carries an HMAC over the same fields with a key
-//! agreed at enrolment. Messages of nodes carry a MAC ([`node`]), and an epoch carries its controller's signature ([`epoch`]).
+//! A letter is signed (Ed25519) over its subject, the instance of the receiving node, the instance of the
+//! controller's endpoint, a rising number, and its bytes. The grant of a lease, which is frequent, carries an HMAC
+//! over the same fields with a key from the enrolment. Messages of nodes carry a MAC ([`node`]). An epoch is proven
+//! by its controller's signature ([`epoch`]).
 //!
 //! Grants have their own connection, so their numbers rise independently of the numbers of other letters.
 //!
-//! Invariant: a node accepts each number of a controller's instance once and in order for its kind, and only
-//! in the node's instance for which the number was made.
+//! Invariant: for each kind of letter, a node accepts each number of a controller's instance once and in order, and
+//! only if the letter was sealed for the current instance of the node.
 
 mod capture;
 mod epoch;
 mod node;
 mod numbers;
 
-pub(crate) use capture::{capture_seal, is_capture_genuine, is_question_genuine, question_seal};
-pub(crate) use epoch::{EpochProofs, proven_epoch};
-pub(crate) use node::{LetterRefusal, NodeSealChecker, NodeSealer, is_segment_genuine, segment_seal};
+pub(crate) use capture::{is_capture_genuine, is_question_genuine, seal_capture, seal_question};
+pub(crate) use epoch::{EpochProofs, verify_epoch_proof};
+pub(crate) use node::{LetterRefusal, NodeSealChecker, NodeSealer, is_segment_genuine, seal_segment};
 pub(crate) use numbers::OVERTAKEN_MESSAGE_REASON;
 
 use crate::subject;
@@ -33,20 +35,21 @@ use std::sync::Arc;
 
 /// Length of a node's key for grants.
 pub const MAC_KEY_BYTES: usize = 32;
-/// Maximum number of controller instances that are remembered. Messages of a forgotten one belong to an epoch that has ended.
+/// Maximum number of controller instances that are remembered. Messages of a forgotten one belong to an
+/// epoch that has ended.
 const MAX_REMEMBERED_INSTANCES: usize = 4096;
-/// Prefix of sealed bytes: nothing else that is signed with the key can be mistaken for a letter.
+/// Prefix of sealed bytes, so that nothing else that is signed with the key can be taken for a letter.
 const LETTER_SEAL_PREFIX: &[u8] = b"packetrig letter 1\0";
 
-/// Finds the key of a node. It is called for each instance of the node, so that nodes may join while the controller
-/// runs. `None` is a node that is not in the fleet; an error says why its key cannot be read now.
+/// Finds the key of a node; `None` if the node is not in the fleet. An error says why the key cannot be read now. The
+/// function is called for each instance of a node, so that nodes may join while the controller runs.
 pub type MacKeys = Arc<dyn Fn(&NodeName) -> Result<Option<[u8; MAC_KEY_BYTES]>, String> + Send + Sync>;
 
 /// Keys with which an endpoint seals its messages and checks messages of other endpoints.
 #[derive(Clone)]
 pub enum SealKeys {
     Controller {
-        /// Its signing key, PKCS#8.
+        /// The controller's signing key, PKCS#8.
         signing: Vec<u8>,
         grants: MacKeys,
     },
@@ -67,7 +70,7 @@ impl std::fmt::Debug for SealKeys {
     }
 }
 
-/// The fields that a seal covers beside the bytes.
+/// The fields that a seal covers in addition to the bytes.
 struct SealScope<'a> {
     subject: &'a str,
     /// Instance number of the receiving node.
@@ -109,7 +112,8 @@ impl LetterSealer {
         Ok(Self { key, grants, known: BTreeMap::new(), session, number: 0, epoch: None })
     }
 
-    /// The seal on `bytes`, which encode `body`, for the node `to` or for all nodes.
+    /// Builds the seal for `bytes`, which encode `body`. `to`: the receiving node and its instance;
+    /// `None` for all nodes.
     pub(crate) fn seal_letter(
         &mut self,
         subject: &str,
@@ -117,11 +121,11 @@ impl LetterSealer {
         body: &MessageBody,
         bytes: &[u8],
     ) -> Result<String, Error> {
-        // A letter to all nodes names no instance of a node, so it could be replayed to a later instance. A
-        // roll call is allowed, because it commands nothing.
+        // A letter to all nodes names no instance of a node, so it could be replayed to a later instance. Only a roll
+        // call is allowed, because it is no command.
         if to.is_none() && !matches!(body, MessageBody::RollCall(_)) {
             return Err(Error::NotPermitted(format!(
-                "{} carries roll calls only",
+                "only roll calls may be sent on subject {}",
                 subject::ALL_NODES_SUBJECT
             )));
         }
@@ -143,11 +147,11 @@ impl LetterSealer {
         self.key.public_key().as_ref()
     }
 
-    /// The proof that accompanies a letter of this epoch.
+    /// Returns the proof for letters of this epoch.
     pub(crate) fn epoch_proof(&mut self, epoch: u64) -> &str {
         // Every command carries the proof of its epoch, and one signature is enough for all of them.
         let known = self.epoch.take().filter(|(known, _)| *known == epoch);
-        &self.epoch.insert(known.unwrap_or_else(|| (epoch, epoch::prove_epoch(&self.key, epoch)))).1
+        &self.epoch.insert(known.unwrap_or_else(|| (epoch, epoch::sign_epoch(&self.key, epoch)))).1
     }
 
     fn grant_key_of_instance(&mut self, node: &NodeName, life: u64) -> Result<&hmac::Key, Error> {
@@ -155,7 +159,7 @@ impl LetterSealer {
         if self.known.get(node).is_none_or(|(of, _)| *of != life) {
             let key = (self.grants)(node).map_err(Error::Down)?;
             let key = key.ok_or_else(|| {
-                Error::NotPermitted(format!("no key is known to sign lease answers for {node}"))
+                Error::NotPermitted(format!("there is no key to sign lease answers for node {node}"))
             })?;
             self.known.insert(node.clone(), (life, hmac::Key::new(hmac::HMAC_SHA256, &key)));
         }
@@ -217,7 +221,8 @@ impl LetterChecker {
         let covered = SealScope { subject, incarnation, session, number }.signed_payload(bytes);
         let genuine = match (seal.kind, body) {
             ("m", MessageBody::Granted(..)) => hmac::verify(&self.grants, &covered, &seal.bytes).is_ok(),
-            // The kind itself is not sealed, so it must match the body. A MAC is for grants only: the node has that key too.
+            // The kind itself is not sealed, so it must match the body. A MAC is valid only for grants, because the
+            // node has that key, too.
             ("s", MessageBody::Granted(..)) | ("m", _) => false,
             _ => UnparsedPublicKey::new(&ED25519, &self.controller).verify(&covered, &seal.bytes).is_ok(),
         };
@@ -266,11 +271,12 @@ impl<'a> WrittenSeal<'a> {
 
 fn signing_key(pkcs8: &[u8]) -> Result<Ed25519KeyPair, Error> {
     Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8)
-        .map_err(|_| Error::NotPermitted("unusable signing key".to_owned()))
+        .map_err(|_| Error::NotPermitted("the signing key of the fleet cannot be used".to_owned()))
 }
 
-/// The id of a segment at the server, which stores each id once. With a key, no other node can use the id.
-pub(crate) fn segment_name(id: &str, keys: Option<&SealKeys>) -> String {
+/// Returns the message ID of a segment at the server, which stores each ID only once. With a key, no other node
+/// can know the ID.
+pub(crate) fn segment_message_id(id: &str, keys: Option<&SealKeys>) -> String {
     match keys {
         Some(SealKeys::Node { grants, .. }) => {
             let tag =

@@ -1,7 +1,9 @@
 //! The subjects of the fabric: the subject of each message, and the rights to publish and subscribe.
 //!
-//! A node's name is a word of its subjects, so the server can separate nodes; the controller may use all node
-//! names. Invariant: only plain words become part of a subject.
+//! A node's name is a word of its subjects, so the server can separate nodes; the controller may use the
+//! names of all nodes.
+//!
+//! Invariant: only plain words become part of a subject.
 
 use packetrig_fleet::fabric::Error;
 use packetrig_fleet::message::{MessageBody, NodeName};
@@ -18,14 +20,14 @@ const MAX_NODE_NAME_BYTES: usize = 32;
 const MAX_RUN_ID_BYTES: usize = 100;
 
 /// True for a valid name of a node: 1 to 32 of `[a-z0-9-]`.
-pub fn is_name(name: &str) -> bool {
+pub fn is_node_name(name: &str) -> bool {
     (1..=MAX_NODE_NAME_BYTES).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
-/// The name as a word of a subject.
+/// Checks a node's name and returns it as a word of a subject.
 pub(crate) fn node_subject_token(name: &NodeName) -> Result<&str, Error> {
-    if is_name(&name.0) { Ok(&name.0) } else { Err(Error::Unknown(name.clone())) }
+    if is_node_name(&name.0) { Ok(&name.0) } else { Err(Error::Unknown(name.clone())) }
 }
 
 /// Converts any text to a word of a subject; different texts may become the same word.
@@ -37,31 +39,32 @@ pub(crate) fn to_subject_word(text: &str) -> String {
     text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_")
 }
 
-/// True for a word that a run can have. The server takes subjects with other words, too, even wildcards.
-pub(crate) fn is_run_keyword(word: &str) -> bool {
+/// True if a word can stand for a run. The server also accepts subjects with other words, even wildcards.
+pub(crate) fn is_run_word(word: &str) -> bool {
     word.len() <= MAX_RUN_ID_BYTES && to_subject_word(word) == word
 }
 
-/// Subject of commands for a node. All its letters use it, so they keep their order.
+/// Subject of commands for a node. All letters to the node use it, so they keep their order.
 pub fn command_subject(name: &str) -> String {
     format!("cmd.node.{name}")
 }
 
-/// The server does not distinguish controllers: they have the same rights.
-fn meter_role_name(name: &str) -> &str {
-    let controller = NodeName::controller_name_text();
+/// Returns the name under which the server knows a member. All controllers share one name there, because they
+/// have the same rights.
+fn server_role_name(name: &str) -> &str {
+    let controller = NodeName::controller_name_prefix();
     if name.strip_prefix(controller).is_some_and(|rest| rest.starts_with('-')) { controller } else { name }
 }
 
-/// Subject on which endpoints claim a name, and announce themselves.
+/// Subject on which endpoints claim this name and announce themselves.
 pub fn presence_subject(name: &str) -> String {
-    format!("join.{}", meter_role_name(name))
+    format!("join.{}", server_role_name(name))
 }
 
 /// Prefix of the subjects at which an endpoint receives answers. Each endpoint has its own prefix, so that no
 /// node reads the answers to another one.
 pub fn inbox_prefix(name: &str) -> String {
-    format!("_INBOX_{}", meter_role_name(name))
+    format!("_INBOX_{}", server_role_name(name))
 }
 
 /// Subject at which a node sends `body` to the controller.
@@ -84,7 +87,7 @@ pub(crate) fn all_segment_subjects(node: &str) -> String {
     format!("{RESULTS_STREAM}.*.{node}")
 }
 
-/// An invalid subject that the server accepts from a node all the same, and that no wildcard matches.
+/// An invalid subject that the server nevertheless accepts from a node, and that no wildcard matches.
 pub(crate) fn malformed_segment_subject(node: &str) -> String {
     format!("{RESULTS_STREAM}.>.{node}")
 }
@@ -101,7 +104,7 @@ pub(crate) fn telemetry_subjects(node: &str) -> String {
 
 /// Subject of the replies of all nodes, for a fleet's only controller.
 pub(crate) const CONTROLLER_LETTER_SUBJECT: &str = "rep.*";
-/// Messages that may be dropped, from all nodes.
+/// Subjects of messages that may be dropped, from all nodes.
 pub(crate) const CONTROLLER_TELEMETRY_SUBJECTS: [&str; 2] = ["hb.*", "tm.*.*"];
 
 /// Subject of the lease renewals of `node`; `*` means all nodes.
@@ -151,9 +154,9 @@ pub fn node_permissions(node: &str) -> SubjectPermissions {
     SubjectPermissions { publish, subscribe }
 }
 
-/// Rights of the controller: commands, its own inbox, and the server's orders for its one stream and its one
-/// bucket. It may remove results, because a confirmation removes them. It may neither delete a stream, nor
-/// empty the bucket, nor publish as a node.
+/// Rights of the controller: commands, its own inbox, and the server's API for its stream and its bucket. It may
+/// remove results, because a confirmation removes them, too. It may neither delete a stream, nor empty the bucket, nor
+/// publish as a node.
 pub(crate) fn controller_permissions() -> SubjectPermissions {
     let name = NodeName::controller().0;
     let own_inbox = format!("{}.>", inbox_prefix(&name));
@@ -200,14 +203,14 @@ pub(crate) const fn all_hello_subjects() -> &'static str {
 }
 
 /// True for a subject of hellos.
-pub(crate) fn is_hello(subject: &str) -> bool {
+pub(crate) fn is_hello_subject(subject: &str) -> bool {
     subject.starts_with("hb.")
 }
 
-/// The node that published at `subject`: its last word, which the server vouches for.
+/// Returns the node that published on `subject`. Its name is the last word, which the server has checked.
 pub(crate) fn publishing_node(subject: &str) -> Option<NodeName> {
     let name = subject.rsplit('.').next()?;
-    is_name(name).then(|| NodeName(name.to_owned()))
+    is_node_name(name).then(|| NodeName(name.to_owned()))
 }
 
 #[cfg(test)]
@@ -217,10 +220,10 @@ mod tests {
     #[test]
     fn subject_name_rejects_wildcards_and_separators() {
         for name in ["", "a.b", "*", ">", "a b", "A", "node_1", &"x".repeat(33)] {
-            assert!(!is_name(name), "{name}");
+            assert!(!is_node_name(name), "{name}");
             assert!(node_subject_token(&NodeName(name.into())).is_err());
         }
-        assert!(is_name("pi-4b") && is_name(&"x".repeat(32)));
+        assert!(is_node_name("pi-4b") && is_node_name(&"x".repeat(32)));
     }
 
     #[test]
@@ -235,8 +238,8 @@ mod tests {
         assert_eq!(segment_subject("20261121-1.x>*", "a"), "res.20261121-1_x__.a");
         assert_eq!(segment_subject("", "a"), "res._.a");
         for word in ["", "x:y", "*", ">", "a*", "a/b", &"x".repeat(101)] {
-            assert!(!is_run_keyword(word), "{word}");
+            assert!(!is_run_word(word), "{word}");
         }
-        assert!(is_run_keyword("20261121-1_a") && is_run_keyword(&"x".repeat(100)));
+        assert!(is_run_word("20261121-1_a") && is_run_word(&"x".repeat(100)));
     }
 }

@@ -1,6 +1,7 @@
-//! The key with which a member of the fleet logs in to the message server, derived from the private key of its certificate.
+//! The key with which a member of the fleet logs in to the message server, derived from the private
+//! key of its certificate.
 //!
-//! So the claims are of use only to the owner of that private key, and no second secret has to be stored.
+//! So the claims are useful only to the owner of that private key, and no second secret has to be stored.
 
 use nkeys::{KeyPair, KeyPairType};
 use ring::hmac;
@@ -11,9 +12,10 @@ const USER_KEY_PURPOSE: &[u8] = b"packetrig user of the message server 1";
 
 /// Derives the user key of the owner of `private_key`, PEM.
 pub(crate) fn derive_user_key(private_key: &str) -> Result<KeyPair, String> {
-    let private = PrivateKeyDer::from_pem_slice(private_key.as_bytes()).map_err(|_| "unusable key")?;
+    let private = PrivateKeyDer::from_pem_slice(private_key.as_bytes())
+        .map_err(|_| "the private key cannot be used")?;
     let seed = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, private.secret_der()), USER_KEY_PURPOSE);
-    // HMAC-SHA-256 has 32 bytes, as many as the seed of such a key.
+    // HMAC-SHA-256 gives 32 bytes, the length of the seed of an Ed25519 key.
     let seed = seed.as_ref().try_into().map_err(|_| "the hash has an unexpected length")?;
     KeyPair::new_from_raw(KeyPairType::User, seed).map_err(|error| error.to_string())
 }

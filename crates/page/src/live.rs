@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 #[derive(Debug)]
 pub struct LiveFile {
     pub name: &'static str,
-    /// Its media type.
+    /// Media type of the file.
     pub media: &'static str,
     pub body: &'static str,
 }

@@ -58,12 +58,11 @@ pub fn format_short_delay(ns: i64) -> String {
     format_delay(ns.saturating_add(half) / step * step)
 }
 
-/// Frames per second, from thousandths.
-pub fn frame_rate(milli: u64) -> String {
+/// A rate in frames per second. `milli`: thousandths of a frame per second.
+pub fn format_frame_rate(milli: u64) -> String {
     let whole = format_count(milli / 1000);
     let fraction = milli % 1000;
-    // Decimals matter only for low rates.
-    // 1000 frames/s: from there on, the thousandths are less than a millionth of the value.
+    // Decimals are shown only below 1000 frames/s. From there on, a thousandth is less than a millionth of the value.
     if milli >= 1_000_000 || fraction == 0 {
         return format!("{whole} frames/s");
     }
@@ -132,7 +131,7 @@ mod tests {
             let text = match case[0].as_str().unwrap() {
                 "frames" => format_count(number),
                 "time" => format_time(Nanos::new(number)),
-                "rate" => frame_rate(number),
+                "rate" => format_frame_rate(number),
                 "bits" => format_scaled(number as f64, "bit/s"),
                 _ => {
                     let (part, whole) = case[1].as_str().unwrap().split_once('/').unwrap();
@@ -156,8 +155,8 @@ mod tests {
             [0, 7, i64::MIN].map(format_short_delay),
             ["0\u{202f}ns", "7\u{202f}ns", "−9220000000\u{202f}s"]
         );
-        assert_eq!(frame_rate(999_500), "999.5 frames/s");
-        assert_eq!(frame_rate(1_000_499), "1\u{202f}000 frames/s");
+        assert_eq!(format_frame_rate(999_500), "999.5 frames/s");
+        assert_eq!(format_frame_rate(1_000_499), "1\u{202f}000 frames/s");
         assert_eq!(format_percent(3, 1_000_000_000), "<\u{202f}0.0001\u{202f}%");
         assert_eq!(format_percent(999_999_999, 1_000_000_000), ">\u{202f}99.9999\u{202f}%");
         assert_eq!(format_percent(0, 5), "0\u{202f}%");

@@ -58,7 +58,7 @@ pub enum CarrierLossCause {
 
 /// A text that names no cause of a lost carrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write `device` or `unknown`")]
+#[error("the assumed cause of a lost carrier must be `device` or `unknown`")]
 pub struct UnknownCarrierLossCause;
 
 impl FromStr for CarrierLossCause {
@@ -99,12 +99,12 @@ pub struct AcceptanceCriteria {
     pub min_rate: Option<Share>,
     /// Sent frames that receivers can verify. With a smaller share there is no PASS.
     pub min_verified: Share,
-    /// Maximum number of lateness of a frame. With later frames there is no PASS.
+    /// Maximum lateness of a sent frame. With later frames there is no PASS.
     pub max_late: Nanos,
-    /// Largest time between the starts of senders on different nodes.
+    /// Maximum time between the starts of senders on different nodes.
     pub max_skew: Option<Nanos>,
-    /// The assumed cause when a port that is up loses its carrier. It is no limit, but it decides which
-    /// losses count against one.
+    /// The assumed cause when a port that is up loses its carrier. This is not a limit: it decides which losses are
+    /// compared with the limits.
     pub carrier_loss: CarrierLossCause,
 }
 

@@ -8,8 +8,8 @@ use std::net::IpAddr;
 
 pub type Mac = [u8; 6];
 
-/// A MAC address like `02:00:00:00:00:01`.
-pub fn mac_text(mac: Mac) -> String {
+/// Formats a MAC address like `02:00:00:00:00:01`.
+pub fn format_mac(mac: Mac) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
@@ -65,14 +65,16 @@ impl DeviceAddress {
     pub fn is_on_link(&self, other: IpAddr) -> bool {
         match (self.ip, other) {
             // The exclusive or has the bits in which two addresses differ.
-            (IpAddr::V4(a), IpAddr::V4(b)) => self.is_host_part(u128::from(a.to_bits() ^ b.to_bits()), 32),
-            (IpAddr::V6(a), IpAddr::V6(b)) => self.is_host_part(a.to_bits() ^ b.to_bits(), 128),
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                self.differs_in_host_part_only(u128::from(a.to_bits() ^ b.to_bits()), 32)
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => self.differs_in_host_part_only(a.to_bits() ^ b.to_bits(), 128),
             _ => false,
         }
     }
 
     /// True if two addresses of `bits` bits differ only in bits after the prefix.
-    fn is_host_part(&self, differing: u128, bits: u8) -> bool {
+    fn differs_in_host_part_only(&self, differing: u128, bits: u8) -> bool {
         // A shift by 128 bits (IPv6 with prefix 0) has no result and counts as equal: ::/0 has every address.
         let host = u32::from(bits.saturating_sub(self.prefix));
         differing.checked_shr(host).unwrap_or(0) == 0

@@ -1,9 +1,10 @@
 //! Parses text (YAML, of which JSON is a part) into a tree of nodes with their positions in the text.
 //!
-//! Hostile input is refused early: size, depth and number of nodes are limited, aliases count with all that they expand to (so a
-//! "billion laughs" document is refused, not expanded), duplicate keys and a second document are errors.
+//! Hostile input is refused early: size, depth and number of nodes are limited, aliases count with all that they expand
+//! to (so a "billion laughs" document is refused, not expanded), duplicate keys and a second document are errors.
 //!
-//! The tree borrows from the text and its lists have no spare room, because a value of a few bytes becomes a node of dozens.
+//! The tree borrows from the text and its lists have no spare room, because a value of a few bytes becomes
+//! a node of dozens.
 //!
 //! This module does not know the structure of a plan.
 
@@ -54,14 +55,14 @@ impl TextPosition {
         Self::new((offset, offset + 1), (line, column))
     }
 
-    /// The problem at this position.
+    /// Adds this position to a problem.
     pub(crate) fn locate_problem(self, problem: PlanProblem) -> PlanProblem {
         let pair = |(one, other): (u32, u32)| Some((one as usize, other as usize));
         PlanProblem { span: pair(self.span), position: pair(self.position), ..problem }
     }
 
-    /// An error at this position, which stops the reading.
-    fn refuse_document(self, message: impl Into<String>) -> PlanProblem {
+    /// Makes an error at this position. It ends the reading of the document.
+    fn document_error(self, message: impl Into<String>) -> PlanProblem {
         self.locate_problem(PlanProblem::error("", message))
     }
 }
@@ -100,7 +101,7 @@ pub fn parse_document(text: &str) -> Result<DocumentNode<'_>, DocumentRefusal> {
         return Err(Box::new(PlanProblem::error("", message)));
     }
     let mut options = Options::default();
-    // Comments would only make events that nobody reads.
+    // Events for comments would not be used.
     options.set_emit_comments(false);
     options.flow_nesting_limit = MAX_DOCUMENT_DEPTH;
     options.block_nesting_limit = MAX_DOCUMENT_DEPTH;
@@ -136,7 +137,7 @@ struct PlacedEvent<'a> {
     place: TextPosition,
 }
 
-/// The value of a member.
+/// The value of the member with this name, if the object has one.
 pub(crate) fn find_member<'a>(members: &'a [DocumentMember<'a>], name: &str) -> Option<&'a DocumentNode<'a>> {
     members.iter().find(|member| member.name == name).map(|member| &member.node)
 }
@@ -163,7 +164,7 @@ impl<'a> NodeBuilder<'a> {
                 Event::StreamEnd => break,
                 _ if root.is_some() => {
                     return Err(place
-                        .refuse_document("the file holds a second document; a plan is one document")
+                        .document_error("the file contains a second document; a plan is one document")
                         .into());
                 }
                 event => root = Some(self.read_document_node(PlacedEvent { event, place }, 0)?),
@@ -180,7 +181,7 @@ impl<'a> NodeBuilder<'a> {
         self.count_nodes(1, place)?;
         if depth > MAX_DOCUMENT_DEPTH {
             return Err(place
-                .refuse_document(format!("the document is nested deeper than {MAX_DOCUMENT_DEPTH} levels"))
+                .document_error(format!("the document is nested deeper than {MAX_DOCUMENT_DEPTH} levels"))
                 .into());
         }
         let before = self.nodes;
@@ -196,7 +197,7 @@ impl<'a> NodeBuilder<'a> {
             Event::SequenceStart(..) => self.read_list(depth)?,
             Event::MappingStart(..) => self.read_object(depth)?,
             Event::Alias(anchor) => return self.expand_alias(anchor, place),
-            other => return Err(place.refuse_document(format!("unexpected {other:?}")).into()),
+            other => return Err(place.document_error(format!("unexpected YAML event {other:?}")).into()),
         };
         let node = DocumentNode { value, place };
         if anchor > 0 {
@@ -217,7 +218,7 @@ impl<'a> NodeBuilder<'a> {
         // An anchor is known only when its node is complete, so an unknown anchor is inside its own node.
         let Some(nodes) = self.anchors.get(&anchor).map(|anchored| anchored.nodes) else {
             return Err(place
-                .refuse_document("an alias refers to a value that contains the alias itself")
+                .document_error("an alias refers to a value that contains the alias itself")
                 .into());
         };
         // The size is counted before the copy: a document of a kilobyte could ask for terabytes.
@@ -230,7 +231,7 @@ impl<'a> NodeBuilder<'a> {
         self.nodes += nodes;
         if self.nodes > MAX_NODES {
             return Err(place
-                .refuse_document(format!("more than {MAX_NODES} values after aliases are expanded"))
+                .document_error(format!("the document has more than {MAX_NODES} values, aliases expanded"))
                 .into());
         }
         Ok(())
@@ -255,7 +256,11 @@ impl<'a> NodeBuilder<'a> {
             let name = match event {
                 Event::MappingEnd => break,
                 Event::Scalar(text, ..) => text,
-                _ => return Err(place.refuse_document("a key must be a plain word").into()),
+                _ => {
+                    return Err(place
+                        .document_error("a key must be text, not a list, a mapping or an alias")
+                        .into());
+                }
             };
             let event = self.next_event()?;
             let node = self.read_document_node(event, depth + 1)?;
@@ -263,7 +268,7 @@ impl<'a> NodeBuilder<'a> {
         }
         // Parsers disagree about which of two values counts, so neither is used.
         if let Some(DocumentMember { name, place, .. }) = find_repeated_member(&members) {
-            return Err(place.refuse_document(format!("key `{name}` is given twice")).into());
+            return Err(place.document_error(format!("key `{name}` is given twice")).into());
         }
         Ok(DocumentValue::Object(members.into()))
     }
@@ -282,10 +287,10 @@ fn find_repeated_member<'m, 't>(members: &'m [DocumentMember<'t>]) -> Option<&'m
 }
 
 fn syntax_problem(error: &ScanError, text: &str) -> PlanProblem {
-    if let Some(at) = misplaced_tab(error, text) {
+    if let Some(at) = find_misplaced_tab(error, text) {
         let problem = PlanProblem::error("", "a tab is used for indentation, and YAML allows spaces only");
         return TextPosition::at_offset(at, text)
-            .locate_problem(problem.with_hint("replace each tab by spaces"));
+            .locate_problem(problem.with_hint("replace each tab with spaces"));
     }
     let marker = error.marker();
     let at = marker.byte_offset().unwrap_or(0);
@@ -297,7 +302,7 @@ fn syntax_problem(error: &ScanError, text: &str) -> PlanProblem {
 
 /// The offset of the tab that the parser complains about. The parser names the token before the tab, which
 /// can be lines away, or the one after it.
-fn misplaced_tab(error: &ScanError, text: &str) -> Option<usize> {
+fn find_misplaced_tab(error: &ScanError, text: &str) -> Option<usize> {
     let is_about_tab = matches!(
         error.kind(),
         ErrorKind::TabNotAllowed

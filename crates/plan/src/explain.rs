@@ -124,7 +124,7 @@ fn explain_stream(
             |spec| describe_sizes(&spec.size),
         ),
         frames: total,
-        bytes: total.and_then(|total| mean.bytes_of(total)),
+        bytes: total.and_then(|total| mean.bytes_of_frames(total)),
         frame_rate: timeline.rate,
         l2_rate: stream.l2_rate(timeline.rate),
         l1_rate: stream.l1_rate(timeline.rate),
@@ -139,7 +139,7 @@ fn describe_timing(stream: &Stream, timeline: &crate::timeline::StreamTimeline) 
     let rate = timeline.rate;
     match stream.frames.recording().map(|recording| recording.timing) {
         Some(ReplayTiming::Recorded(speed)) => {
-            return format!("at {speed} the recorded times, {rate} on average");
+            return format!("at {speed} the recorded speed, {rate} on average");
         }
         Some(ReplayTiming::Fastest) => return "as fast as the link takes them".to_owned(),
         Some(ReplayTiming::Even) | None => {}
@@ -186,7 +186,8 @@ fn describe_tag(stream: &Stream) -> String {
             .into();
     };
     let size = &template.spec().size;
-    // A larger frame has space for at least the same tag, so the smallest and the largest size decide for all sizes between.
+    // A larger frame has space for at least the same tag, so the smallest and the largest size decide for all sizes
+    // between.
     match (template.tag_form(size.min_size()), template.tag_form(size.max_size())) {
         (Some(TagForm::Full), _) => "full: loss, order, corruption and latency of every frame".into(),
         (Some(TagForm::Short), Some(TagForm::Short)) => {

@@ -1,7 +1,8 @@
 //! A document that is read once, and the plan of a run, which grows by documents.
 //!
-//! The types say how far a document is processed. A [`SentDocument`] is in a message, a [`PlanDocument`] was read here, and a
-//! [`PlanGrowth`] is its effect on the plan under way. Code with one of the last two has no text that it could read again.
+//! The types tell how far a document is processed. A [`SentDocument`] is in a message, a [`PlanDocument`] was
+//! read here, and a [`PlanGrowth`] is its effect on the plan of a run. Code that gets one of the last two need
+//! not read the text.
 
 use crate::PlanProblems;
 use crate::model::{BoundPlan, Plan, PlanParseOptions};
@@ -20,7 +21,7 @@ pub struct PlanDocument {
 impl PlanDocument {
     pub fn read_text(text: impl Into<Arc<str>>, reading: PlanParseOptions) -> Result<Self, PlanProblems> {
         let text = text.into();
-        // Inside a process the plan travels with its document, so it must not be copied with each message.
+        // Inside a process the plan is passed on with its document, so it must not be copied with each message.
         let plan = Arc::new(Plan::from_text_with(&text, reading)?);
         Ok(Self { text, reading, plan })
     }
@@ -34,7 +35,8 @@ impl PlanDocument {
     }
 }
 
-/// A document in a message. Inside the process that has read it, the plan travels along; between processes only the text does.
+/// A document in a message. Inside the process that has read it, the message also has its plan; between processes it
+/// has only the text.
 #[derive(Clone)]
 pub struct SentDocument {
     text: Arc<str>,
@@ -46,7 +48,8 @@ impl SentDocument {
         &self.text
     }
 
-    /// The document with its plan. It is read here only if the sender is another process, or has read it with other options.
+    /// The document with its plan. The text is read here only if the sender is another process, or has read
+    /// it with other options.
     pub fn read_document(&self, reading: PlanParseOptions) -> Result<PlanDocument, PlanProblems> {
         match &self.read {
             // Other options give another plan: the seed, placeholders and locations depend on them.
@@ -176,8 +179,8 @@ impl PlanGrowth {
 }
 
 impl BoundPlan {
-    /// The grown plan with schedules. `newer` is the newer plan, bound to the same links. `None` if this plan
-    /// is not the growing one: its indices would mean other streams.
+    /// The grown plan with schedules. `newer` is the newer plan, bound to the same links. `None` if this plan has
+    /// missed an earlier growth: the indices would then mean other streams.
     pub fn with_growth(&self, growth: &PlanGrowth, newer: &Self) -> Option<Self> {
         // A rig that has missed a growth has fewer streams. The indices would then name other streams (decision 0021).
         if self.streams.len() != growth.known {

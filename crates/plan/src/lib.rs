@@ -1,8 +1,10 @@
-//! Reads an OTG document into a [`Plan`], or returns a list of [`PlanProblem`]s, each with its JSON path and source line.
+//! Reads an OTG document into a [`Plan`], or returns a list of [`PlanProblem`]s, each with its JSON
+//! path and source line.
 //!
-//! Reading has three steps: text -> [`document`] (a tree with positions) -> reader (typed access, every problem noted) -> [`Plan`]. A `Plan`
-//! is proof that packetrig can run the document. [`Plan::bind_to_links`] computes what depends on the link (percentages, byte gaps), when the speeds
-//! of the ports are known.
+//! Reading has three steps. The module [`document`] parses the text into a tree with positions. The reader gives typed
+//! access to the tree and records every problem. The result is a [`Plan`], which is proof that packetrig can run the
+//! document. [`Plan::bind_to_links`] computes the values that depend on the links (percentages, gaps in bytes), when
+//! the speeds of the ports are known.
 //!
 //! It opens no file and no socket. Unknown or unsupported fields are refused by path, and harmless tuning fields give a
 //! warning. No field is ignored silently.

@@ -25,7 +25,7 @@ pub struct Plan {
     pub ports: Vec<Port>,
     /// Interfaces of emulated devices.
     pub interfaces: Vec<DeviceInterface>,
-    /// True if these begin to answer and to ask as soon as their ports are open.
+    /// True if the interfaces start to answer and to send requests as soon as their ports are open.
     pub auto_start: bool,
     /// A stream's index is its number in the test tag.
     pub streams: Vec<Stream>,

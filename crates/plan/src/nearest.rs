@@ -48,7 +48,8 @@ fn edit_distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().collect();
     // Characters, not bytes: a letter with an accent is one mistake, not two.
     let b: Vec<char> = b.chars().collect();
-    // Row i has the distances of the first i letters of `a` to all beginnings of `b`. Only the last two rows are needed.
+    // Row i has the distances of the first i letters of `a` to all beginnings of `b`. Only the last two rows are
+    // needed.
     let mut before_last: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
     for i in 1..=a.len() {

@@ -1,8 +1,10 @@
-//! Cuts out the part of a plan that one node of a fleet needs: its own ports, the flows that begin or end there, and the
-//! ports at their other ends. Placeholders count all others, so that ports and flows keep their numbers in the whole plan.
+//! Cuts out the part of a plan that one node of a fleet needs: its own ports, the flows that begin or end there, and
+//! the ports at their other ends. Placeholders give the number of the ports and flows that are left out, so that ports
+//! and flows keep their numbers in the whole plan.
 //!
-//! A part is checked like any document; only [`crate::PlanParseOptions::part`] allows the placeholders. Its length does not depend on the length
-//! of the plan, except for the sections that name ports of all nodes: devices, captures, layer 1.
+//! A part is checked like any document; only [`crate::PlanParseOptions::part`] allows the placeholders. Its
+//! length does not depend on the length of the plan, except for the sections that name ports of all nodes:
+//! devices, captures, layer 1.
 
 use crate::document::{self, DocumentMember, DocumentNode, DocumentValue};
 use std::collections::{BTreeSet, HashMap};
@@ -49,7 +51,7 @@ impl PlanParts {
         for member in members.iter().filter(|member| member.name != "flows" && member.name != "ports") {
             write_member(&mut rest, member);
             // Any text that equals a port's name counts: a missing port would make the part invalid.
-            collect_ports(&member.node, &numbers, &mut named_by_rest);
+            collect_named_ports(&member.node, &numbers, &mut named_by_rest);
         }
         let mut flows_at = vec![Vec::new(); ports.len()];
         for (number, flow) in flows.iter().enumerate() {
@@ -75,24 +77,24 @@ impl PlanParts {
         let mut next = 0;
         for port in &ports {
             // The set is sorted, so the difference is the number of ports that are left out.
-            write_flow_gap(&mut text, *port - next, None);
+            write_placeholder(&mut text, *port - next, None);
             text.push_str(&self.ports[*port]);
             text.push(',');
             next = port + 1;
         }
-        write_flow_gap(&mut text, self.ports.len() - next, None);
+        write_placeholder(&mut text, self.ports.len() - next, None);
         close_bracket(&mut text, ']');
         text.push_str(",\"flows\":[");
         next = 0;
         for flow in &flows {
             // A placeholder uses the sending port of its first flow. That port is on another node, so this
             // node sends nothing.
-            write_flow_gap(&mut text, *flow - next, self.flows.get(next));
+            write_placeholder(&mut text, *flow - next, self.flows.get(next));
             text.push_str(&self.flows[*flow].text);
             text.push(',');
             next = flow + 1;
         }
-        write_flow_gap(&mut text, self.flows.len() - next, self.flows.get(next));
+        write_placeholder(&mut text, self.flows.len() - next, self.flows.get(next));
         close_bracket(&mut text, ']');
         text.push('}');
         PlanPart { document: text, ports }
@@ -109,7 +111,7 @@ pub struct PlanPart {
 }
 
 /// Writes a placeholder for `count` ports or flows of other nodes; for flows, with the sending port of the first one.
-fn write_flow_gap(text: &mut String, count: usize, first: Option<&FlowText>) {
+fn write_placeholder(text: &mut String, count: usize, first: Option<&FlowText>) {
     if count == 0 {
         return;
     }
@@ -130,18 +132,22 @@ impl FlowText {
 }
 
 /// Adds the ports that a value names.
-fn collect_ports(value: &DocumentNode<'_>, ports: &HashMap<String, usize>, found: &mut BTreeSet<usize>) {
+fn collect_named_ports(
+    value: &DocumentNode<'_>,
+    ports: &HashMap<String, usize>,
+    found: &mut BTreeSet<usize>,
+) {
     match &value.value {
         DocumentValue::Null => {}
         DocumentValue::Scalar(text) => found.extend(ports.get(&**text)),
         DocumentValue::List(items) => {
             for item in items {
-                collect_ports(item, ports, found);
+                collect_named_ports(item, ports, found);
             }
         }
         DocumentValue::Object(members) => {
             for member in members {
-                collect_ports(&member.node, ports, found);
+                collect_named_ports(&member.node, ports, found);
             }
         }
     }
@@ -197,27 +203,27 @@ fn scalar_text(node: &DocumentNode<'_>) -> Option<String> {
 
 /// Writes a member and the comma behind it.
 fn write_member(text: &mut String, member: &DocumentMember<'_>) {
-    write_text(text, &member.name);
+    write_json_string(text, &member.name);
     text.push(':');
-    write_value(text, &member.node);
+    write_json_value(text, &member.node);
     text.push(',');
 }
 
 fn to_json_text(node: &DocumentNode<'_>) -> String {
     let mut text = String::new();
-    write_value(&mut text, node);
+    write_json_value(&mut text, node);
     text
 }
 
-fn write_value(text: &mut String, node: &DocumentNode<'_>) {
+fn write_json_value(text: &mut String, node: &DocumentNode<'_>) {
     match &node.value {
         DocumentValue::Null => text.push_str("null"),
-        // Text again, even if it was a number: the reader accepts both.
-        DocumentValue::Scalar(scalar) => write_text(text, scalar),
+        // A number is written as text too: the reader accepts both.
+        DocumentValue::Scalar(scalar) => write_json_string(text, scalar),
         DocumentValue::List(items) => {
             text.push('[');
             for item in items {
-                write_value(text, item);
+                write_json_value(text, item);
                 text.push(',');
             }
             close_bracket(text, ']');
@@ -240,7 +246,7 @@ fn close_bracket(text: &mut String, bracket: char) {
     text.push(bracket);
 }
 
-fn write_text(text: &mut String, words: &str) {
+fn write_json_string(text: &mut String, words: &str) {
     text.push('"');
     for c in words.chars() {
         // The reader parses YAML, which does not allow control characters and DEL as they are.

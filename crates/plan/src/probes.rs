@@ -1,7 +1,7 @@
 //! Probes of a plan: which ports send probes, to which ports or addresses, and when.
 //!
-//! A plan has either flows or probes. Each pair of ends is a *probe line*; its number is its position in [`ProbePlan::lines`], on every
-//! node and in the report.
+//! A plan has either flows or probes. Each pair of ends is a *probe line*; its number is its position in
+//! [`ProbePlan::lines`], on every node and in the report.
 //!
 //! Invariant: no line goes from a port to itself, and no two lines have the same ends.
 
@@ -112,8 +112,8 @@ impl ProbePlan {
         self.lines.iter().enumerate().filter(move |(_, line)| line.from == port)
     }
 
-    /// The ports that send the probes that this port answers.
-    pub fn asking_ports(&self, port: usize) -> impl Iterator<Item = usize> {
+    /// The ports that send probes which the reflector of this port answers; none for a method without reflectors.
+    pub fn ports_probing(&self, port: usize) -> impl Iterator<Item = usize> {
         let lines = self.lines.iter().filter(move |line| line.to == ProbeLineDestination::Port(port));
         lines.map(|line| line.from).filter(|_| self.method.has_reflectors())
     }
@@ -136,23 +136,24 @@ impl ProbePlan {
     }
 
     /// Time from the start to the end of the last train of a line, without the wait for answers.
-    pub fn total_length(&self) -> Nanos {
+    pub fn total_duration(&self) -> Nanos {
         if self.method.needs_exclusive_turn() {
             return Nanos::new(self.slot.as_u64().saturating_mul(self.turn_count().into()));
         }
         let rounds = self.interval.as_u64().saturating_mul(self.count.into());
-        Nanos::new(rounds.saturating_add(self.train_length().as_u64()))
+        Nanos::new(rounds.saturating_add(self.train_duration().as_u64()))
     }
 
     /// Time from the first to the last probe of a train.
-    pub fn train_length(&self) -> Nanos {
+    pub fn train_duration(&self) -> Nanos {
         Nanos::new(self.gap.as_u64().saturating_mul(self.train.saturating_sub(1).into()))
     }
 }
 
 /// The ends of all lines: from each of `from` to each of `to` but itself.
 ///
-/// Each port begins with the one after itself. So if all ports send at the same time, each port receives one probe at a time.
+/// Each port begins with the one after itself. So if all ports send at the same time, each port receives one
+/// probe at a time.
 pub(crate) fn probe_lines_between(from: &[usize], to: &[ProbeLineDestination]) -> Vec<PlannedProbeLine> {
     let mut lines = Vec::new();
     let mut seen = BTreeSet::new();

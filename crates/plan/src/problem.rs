@@ -41,7 +41,7 @@ impl PlanProblem {
         Self { severity: ProblemSeverity::Warning, ..Self::error(path, message) }
     }
 
-    /// The same, cut to a readable length: texts quoted from a document can be of any length.
+    /// Cuts the texts to a readable length: texts quoted from a document can be of any length.
     pub(crate) fn shorten(mut self) -> Self {
         let hint = self.hint.iter_mut();
         for text in [&mut self.path, &mut self.message].into_iter().chain(hint) {
@@ -77,7 +77,7 @@ impl fmt::Display for PlanProblem {
 pub struct PlanProblems(pub Vec<PlanProblem>);
 
 impl PlanProblems {
-    /// The same problems of a text that the user has not written: its lines and columns would mislead.
+    /// Removes the positions. For problems of a text that the user has not written: its line numbers would mislead.
     #[must_use]
     pub fn without_line_numbers(mut self) -> Self {
         for problem in &mut self.0 {

@@ -70,7 +70,7 @@ impl QuickPattern {
     pub fn explain_mismatch(self, tx: usize, rx: usize) -> Option<String> {
         match self {
             Self::NToN if tx != rx => {
-                Some(format!("n-to-n needs as many receivers as senders, not {rx} for {tx}"))
+                Some(format!("n-to-n needs as many receivers ({rx} given) as senders ({tx} given)"))
             }
             Self::NToOne if rx != 1 => Some(format!("n-to-one needs one receiver, not {rx}")),
             Self::Mesh if rx == 0 => Some("mesh needs receivers (--rx)".to_owned()),
@@ -88,16 +88,16 @@ impl QuickPattern {
     }
 }
 
-/// The locations of a flag's text: the text itself, or, if it ends with `*N` or `*all`, that many copies. `all` returns how many ports match a
-/// location, if that can be known.
+/// Expands the location in a flag: the text itself or, if it ends with `*N` or `*all`, that many copies. `all` returns
+/// how many ports match a location, if that can be known.
 pub fn expand_copies(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<Vec<String>, String> {
     /// Maximum number of copies in one document.
     const MAX_COPIES: usize = 4096;
-    // The last star: a label could contain another one only by mistake, and is then refused as a label.
+    // The text is split at the last star: a label with another star is a mistake, which is refused later.
     let Some((location, count)) = text.rsplit_once('*') else { return Ok(vec![text.to_owned()]) };
     // Copies of one interface would be the same port twice; copies of a label are different ports.
     if !location.starts_with("any-") {
-        return Err(format!("`{text}`: only `any-LABEL` can mean several ports"));
+        return Err(format!("`{text}`: only a location `any-LABEL` can be repeated with `*`"));
     }
     let count = match count {
         "all" => all(location)
@@ -107,7 +107,7 @@ pub fn expand_copies(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<
     match count {
         1..=MAX_COPIES => Ok(vec![location.to_owned(); count]),
         0 => Err(format!("`{text}`: no port matches")),
-        _ => Err(format!("`{text}`: {count} are too many; at most {MAX_COPIES}")),
+        _ => Err(format!("`{text}`: {count} ports are too many; at most {MAX_COPIES} are possible")),
     }
 }
 
@@ -171,7 +171,7 @@ fn fixed_value(value: impl Into<Value>) -> Value {
     json!({"choice": "value", "value": value})
 }
 
-/// `tx`, or `tx1`, `tx2`, … of several.
+/// The names of the ports of one side: `tx`, or `tx1`, `tx2`, … if there are several.
 fn port_names(side: &str, count: usize) -> Vec<String> {
     match count {
         1 => vec![side.to_owned()],
@@ -235,7 +235,7 @@ impl QuickPlan {
 
     fn flow_name(&self, stream: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> String {
         let number = stream.n as usize / self.pattern.receiver_sets(stream.tx, self.rx.len()).len() + 1;
-        let base = match (self.is_plain(), rx_names) {
+        let base = match (self.has_one_sender_and_receiver_set(), rx_names) {
             (true, _) => "stream".to_owned(),
             (false, [one]) => format!("{tx_name} to {one}"),
             (false, _) => format!("{tx_name} to all"),
@@ -244,7 +244,7 @@ impl QuickPlan {
     }
 
     /// True if there is one sender, and all its frames go to the same receivers.
-    fn is_plain(&self) -> bool {
+    fn has_one_sender_and_receiver_set(&self) -> bool {
         self.tx.len() == 1 && (self.pattern != QuickPattern::Mesh || self.rx.len() == 1)
     }
 

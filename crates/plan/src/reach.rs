@@ -1,4 +1,5 @@
-//! Finds all addresses that the frames of a stream can have as destinations: every MAC and IP address, as far as the plan limits them.
+//! Finds all addresses that the frames of a stream can have as destinations: every MAC and IP address, as far as
+//! the plan limits them.
 //!
 //! It does not judge the destinations; the permit of a machine's owner does. Reasons why a frame could go to other
 //! addresses are listed as open: a type that announces a missing IP packet, headers given as bytes, frames of a file.
@@ -19,7 +20,7 @@ const MAX_VALUES: u64 = 65_536;
 /// EtherTypes of PPPoE, which has no header here. Its content has addresses.
 const PPPOE_ETHERTYPES: [u16; 2] = [0x8863, 0x8864];
 
-/// The only reason of a stream that is open because its MAC address is not known yet.
+/// The reason in [`PlanDestinations::open`] for a stream whose destination MAC address is not known yet.
 pub const RESOLVED_MAC_REASON: &str = "its MAC address is resolved when the run starts";
 
 /// The values of a field over all frames.
@@ -72,7 +73,7 @@ impl FieldValues {
             FieldPattern::Step { start, step, count, down } => {
                 let distance = step.checked_mul(u128::from(count - 1));
                 let end = distance.and_then(|distance| {
-                    // A field is a ring of numbers. A step that leaves it has no end between its bounds.
+                    // The values of a field wrap around at its width. Steps that wrap have no single end value.
                     if *down { start.checked_sub(distance) } else { start.checked_add(distance) }
                 });
                 // Steps that wrap around have values at both ends of the field's range.
@@ -86,7 +87,7 @@ impl FieldValues {
         }
     }
 
-    fn can_be(&self, value: u128) -> bool {
+    fn contains_value(&self, value: u128) -> bool {
         match self {
             Self::List(list) => list.contains(&value),
             Self::Range(first, last) => (*first..=*last).contains(&value),
@@ -147,12 +148,13 @@ impl PlanDestinations {
 
     fn add_header(&mut self, header: &PacketHeader, next: Option<HeaderKind>, below_ip: bool) {
         let kind = header.kind();
-        // After an IP header, bytes are payload: the packet goes where that header says. Before it, they could be any header.
+        // After an IP header, bytes are payload: the packet goes where that header says. Before it, they could be any
+        // header.
         if kind == HeaderKind::Custom && !below_ip {
             self.open.push("a header of its frames is given as bytes".to_owned());
         }
         for field in kind.fields() {
-            // A field that the template computes has no values here: it describes its own headers.
+            // A field that the template computes is skipped: it describes the headers of this packet.
             let Some(values) = field_values(header, field) else { continue };
             let name = format!("{}.{}", kind.name(), field.name);
             if let Some(family) = destination_family(field.form, &values) {
@@ -174,11 +176,11 @@ impl PlanDestinations {
         // The type of the next header opens no other destination: the addresses of that header are listed.
         let own = next.map_or(&[][..], |next| space.numbers_of(next));
         let carriers = address_carrying_numbers(space).into_iter();
-        let hidden =
-            carriers.filter(|carrier| values.can_be((*carrier).into()) && !own.contains(carrier)).min();
+        let hidden = carriers.filter(|one| values.contains_value((*one).into()) && !own.contains(one)).min();
         if let Some(hidden) = hidden {
-            self.open
-                .push(format!("its `{name}` can be {hidden:#06x}, which is not the header that follows"));
+            self.open.push(format!(
+                "its `{name}` can be {hidden:#06x}, which announces a header that does not follow"
+            ));
         }
     }
 }
@@ -213,7 +215,8 @@ fn announced_numbers(field: &FieldDef) -> Option<NumberSpace> {
     }
 }
 
-/// Numbers of content that can have addresses of its own. A header without any only makes the list too careful.
+/// Numbers of content that can have its own addresses. A listed header without addresses does no harm: it only
+/// makes the check stricter.
 fn address_carrying_numbers(space: NumberSpace) -> Vec<u16> {
     let numbers = HeaderKind::ALL.into_iter().flat_map(|kind| space.numbers_of(kind)).copied();
     let others = if space == NumberSpace::EtherType { &PPPOE_ETHERTYPES[..] } else { &[] };

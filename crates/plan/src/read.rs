@@ -52,7 +52,7 @@ pub(crate) fn read_plan(text: &str, options: PlanParseOptions) -> Result<Plan, P
 
 fn read_config(config: &DocumentObject<'_>, options: PlanParseOptions, plan: &mut Plan) {
     let mut names = UniqueNames::default();
-    // Ports first: all later sections refer to them by name.
+    // Ports are read first: all later sections refer to them by name.
     plan.ports = port::read_ports(config, options, &mut names);
     let port_names = PortNames::from_ports(&plan.ports);
     port::read_layer1(config, &mut plan.ports, &port_names, &mut names);
@@ -134,8 +134,8 @@ impl PortNames {
     }
 }
 
-/// The index of the port that an item names.
-fn port_named(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
+/// The index of the port that an item names. An unknown name is recorded as a problem.
+fn resolve_port_name(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
     let name = item.as_text()?;
     let found = ports.indexes.get(name).copied();
     if found.is_none() {

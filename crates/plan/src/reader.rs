@@ -17,7 +17,7 @@ pub(crate) struct ProblemNotes {
     unlisted: Cell<usize>,
 }
 
-/// Maximum number of problems that are listed: a hostile document has millions. Beyond this, an error replaces a warning.
+/// Maximum number of listed problems: a hostile document has millions. Beyond this, an error replaces a warning.
 const MAX_NOTES: usize = 1_000;
 
 impl ProblemNotes {
@@ -268,13 +268,14 @@ impl<'a> DocumentObject<'a> {
         })
     }
 
-    /// An OTG union: `choice` names the member that counts. Without `choice`, the only member that is present counts, else the default. A
-    /// member that contradicts `choice` is an error. A word need not have a member of that name.
+    /// An OTG union: `choice` names the member that counts. Without `choice`, the only member that is present counts,
+    /// else the default. A member that contradicts `choice` is an error. A word need not have a member of that name.
     pub(crate) fn read_choice(&self, words: &[&'static str], default: &'static str) -> &'static str {
         // All words count as read: a member that was not chosen is a conflict, and not an unknown field.
         self.asked.borrow_mut().extend(words);
         let given = self.present_words(words, false);
-        // In YAML, `- ethernet:` is an Ethernet header with all defaults, although its value is null. Beside another member, null is absent.
+        // In YAML, `- ethernet:` is an Ethernet header with all defaults, although its value is null. Beside another
+        // member, null is absent.
         let inferred = match (&given[..], &self.present_words(words, true)[..]) {
             ([first, ..], _) | ([], [first]) => first,
             _ => default,
@@ -337,7 +338,7 @@ impl<'a> DocumentObject<'a> {
             } else if let Some(near) = nearest_name(key, &known) {
                 Some(format!("did you mean `{near}`?"))
             } else {
-                (!known.is_empty()).then(|| format!("known here: {}", unique_names(&known)))
+                (!known.is_empty()).then(|| format!("known fields: {}", unique_names(&known)))
             };
             self.item.notes.add_problem(place.locate_problem(PlanProblem { hint, ..problem }));
         }

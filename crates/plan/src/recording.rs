@@ -1,7 +1,7 @@
 //! A capture file as the source of a stream's frames.
 //!
-//! OTG has no such source. In packetrig a flow has `x_replay` (see `docs/book/replay.md`), which names the file and repeats the results of a
-//! survey of it. So a plan can be read, bound and reported without opening the file.
+//! OTG has no such source. In packetrig a flow has `x_replay` (see `docs/book/replay.md`), which names the file and
+//! repeats the results of a survey of it. So a plan can be read, bound and reported without opening the file.
 //!
 //! It opens no file. The code that opens it must check that it is still the surveyed one.
 
@@ -53,7 +53,7 @@ impl FrameOrigin {
     /// The largest frame without its outer 802.1Q tag: an interface accepts a tag in addition to its MTU.
     pub fn largest_untagged(&self) -> FrameSize {
         match self {
-            Self::Made(template) if template.begins_with_tag() => {
+            Self::Made(template) if template.begins_with_vlan_tag() => {
                 FrameSize::new(template.spec().size.max_size().bytes().saturating_sub(VLAN_TAG_BYTES))
             }
             Self::Made(_) => self.largest_frame(),
@@ -114,7 +114,8 @@ pub struct RecordingFacts {
     /// Bytes of all frames, FCS included.
     pub bytes: u64,
     pub largest: FrameSize,
-    /// The largest frame, without an 802.1Q tag behind its addresses: an interface accepts a tag in addition to its MTU.
+    /// The largest frame, without an 802.1Q tag behind its addresses: an interface accepts a tag in
+    /// addition to its MTU.
     pub largest_untagged: FrameSize,
     /// Time from the first frame to the last.
     pub span: Nanos,
@@ -173,7 +174,10 @@ impl FromStr for ReplaySpeed {
         let millionths = is_number.then(|| format!("{whole}{fraction:0<6}").parse().ok()).flatten();
         let millionths = millionths.filter(|millionths| (1..=1_000_000_000_000).contains(millionths));
         millionths.map(|millionths| Self { millionths }).ok_or_else(|| {
-            format!("`{text}` is not a speed; write it like 2x, 0.5x or max (at most a million times, to a millionth)")
+            format!(
+                "`{text}` is not a speed; write it like 2x, 0.5x or max (at most 1000000x, with at most 6 \
+                decimals)"
+            )
         })
     }
 }
@@ -195,8 +199,8 @@ impl PlannedRecording {
     fn time_of_passes(&self, passes: u64) -> u128 {
         let span = u128::from(self.facts.span.as_u64());
         let frames = u128::from(self.facts.frames);
-        // n frames have n - 1 gaps, and a pass has one more gap to the next pass: span * n / (n - 1). A single frame has no distance to the
-        // next one, and is sent once a second.
+        // n frames have n - 1 gaps, and a pass has one more gap to the next pass: span * n / (n - 1). A single frame
+        // has no distance to the next one, and is sent once a second.
         let length = if frames > 1 { span * frames / (frames - 1) } else { 1_000_000_000 };
         length.saturating_mul(passes.into())
     }

@@ -1,6 +1,6 @@
 //! Turns the flags of a replay into a document: OTG with one flow whose frames come from a file (`x_replay`).
 
-use crate::device::mac_text;
+use crate::device::format_mac;
 use crate::quick::{QuickHosts, write_yaml};
 use crate::recording::{PlannedRecording, ReplayTiming};
 use packetrig_units::{FrameRate, Nanos, Rate};
@@ -97,10 +97,10 @@ impl PlannedRecording {
 fn rewrite_value(rewrite: &FrameRewrite) -> Value {
     let mut out = json!({});
     if let Some(address) = rewrite.src_mac {
-        out["src_mac"] = mac_text(address).into();
+        out["src_mac"] = format_mac(address).into();
     }
     if let Some(address) = rewrite.dst_mac {
-        out["dst_mac"] = mac_text(address).into();
+        out["dst_mac"] = format_mac(address).into();
     }
     if !rewrite.addresses.is_empty() {
         out["map_ip"] = rewrite.addresses.iter().map(ToString::to_string).collect();

@@ -51,7 +51,7 @@ pub struct PingRequest {
 
 impl<D> PlanChange<D> {
     /// The same change with another form of its document.
-    pub fn try_map<T, E>(self, replan: impl FnOnce(D) -> Result<T, E>) -> Result<PlanChange<T>, E> {
+    pub fn try_map_document<T, E>(self, replan: impl FnOnce(D) -> Result<T, E>) -> Result<PlanChange<T>, E> {
         Ok(match self {
             Self::Replan(document) => PlanChange::Replan(replan(document)?),
             Self::Start(streams) => PlanChange::Start(streams),
@@ -79,7 +79,7 @@ impl<D> PlanChange<D> {
 impl From<PlanChange<PlanDocument>> for PlanChange {
     fn from(change: PlanChange<PlanDocument>) -> Self {
         // The error type has no value, so this pattern always matches.
-        let Ok(sent) = change.try_map(|document| Ok::<_, Infallible>(document.into()));
+        let Ok(sent) = change.try_map_document(|document| Ok::<_, Infallible>(document.into()));
         sent
     }
 }
@@ -118,8 +118,8 @@ fn stream_keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
 }
 
 impl Plan {
-    /// Takes over the streams of `newer`, which has the same ports. Known streams are replaced, new ones are added at the end, and streams that
-    /// `newer` lacks stay. Returns the index of each stream of `newer`.
+    /// Takes over the streams of `newer`, which has the same ports. Known streams are replaced, new ones are added at
+    /// the end, and streams that `newer` lacks stay. Returns the index of each stream of `newer`.
     // This is not public: a plan that grows has one owner in its process, a `GrowingPlan`.
     pub(crate) fn grow_with(&mut self, newer: &Self) -> Vec<usize> {
         // A plan may have 65 536 streams, so each key is looked up in a map and not searched in a list.

@@ -13,7 +13,8 @@ pub enum SendPattern {
     Frames(u64),
     /// All frames that are due within this time after the first frame.
     Within(Nanos),
-    /// Bursts of `frames` at the stream's rate, `pause` between the end of a burst's last frame slot and the next burst.
+    /// Bursts of `frames` at the stream's rate, `pause` between the end of a burst's last frame slot
+    /// and the next burst.
     Bursts {
         /// Number of bursts; 0 = until stopped.
         bursts: u64,
@@ -41,7 +42,8 @@ impl StreamTimeline {
                 let within = n % frames;
                 let pauses = u128::from(pause.as_u64()) * u128::from(burst);
                 let pauses = Nanos::new(clamp_to_u64(pauses));
-                // Computed from the number of all frames before, not burst by burst: rounding errors of bursts do not add up.
+                // Computed from the number of all frames before, not burst by burst: rounding errors of bursts do not
+                // add up.
                 self.delay + self.rate.due_time(burst.saturating_mul(frames).saturating_add(within)) + pauses
             }
             _ => self.delay + self.rate.due_time(n),
@@ -85,12 +87,12 @@ impl StreamTimeline {
     /// The last burst with a first frame due before `elapsed`, which is after `delay`.
     fn last_burst_before(&self, elapsed: Nanos, frames: u64, pause: Nanos) -> u64 {
         let since = u128::from(elapsed.saturating_sub(self.delay).as_u64());
-        // A first estimate by division. The length of one burst is rounded to a nanosecond, so divide by that of many bursts together
-        // (about 2^40 ns); the loops below then correct it by a burst or two.
+        // A first estimate by division. The length of one burst is rounded to a nanosecond, so divide by that of many
+        // bursts together (about 2^40 ns); the loops below then correct it by a burst or two.
         let many = clamp_to_u64((1 << 40) / self.duration_of_bursts(1, frames, pause).max(1)).max(1);
         let length = self.duration_of_bursts(many, frames, pause).max(1);
         let mut burst = clamp_to_u64(since * u128::from(many) / length);
-        // Down first: the estimate may be beyond the time, and the second loop only goes up.
+        // The estimate is corrected downwards first: it may be beyond the time, and the second loop only goes up.
         while burst > 0 && self.due_time(burst.saturating_mul(frames)) >= elapsed {
             burst -= 1;
         }
@@ -113,7 +115,8 @@ impl StreamTimeline {
             SendPattern::Within(time) => Some(self.delay + time),
             SendPattern::Bursts { frames, .. } => {
                 let last = self.total_frames()?.saturating_sub(1);
-                // The slot of the last frame, not of the first: slots differ by a nanosecond where the rate does not divide evenly.
+                // The slot of the last frame, not of the first: slots differ by a nanosecond where the rate does not
+                // divide evenly.
                 let slot =
                     self.rate.due_time(last % frames + 1).saturating_sub(self.rate.due_time(last % frames));
                 Some(self.due_time(last) + slot)

@@ -1,7 +1,7 @@
 //! Documents of trials: the traffic of a plan, or of flags, at another load and for another duration.
 //!
-//! A trial keeps ports, addresses and the share of each flow. It replaces rates, durations and, if asked, sizes. So a trial
-//! is an ordinary document, and its run is an ordinary run.
+//! A trial keeps ports, addresses and the share of each flow. It replaces rates, durations and, if asked, sizes. So a
+//! trial is an ordinary document, and its run is an ordinary run.
 
 mod loads;
 
@@ -79,7 +79,7 @@ impl TrialTraffic {
         // The rates of the plan are the highest load, so they must fit the links before any trial is made.
         let bound = plan.bind_to_links(&speeds)?;
         let mut document = to_json_value(&node);
-        // Hundreds of trials would write hundreds of files.
+        // Trials have no captures: hundreds of trials would write hundreds of files.
         document.as_object_mut().and_then(|members| members.remove("captures"));
         let (flows, streams) = (loads::flow_loads(&bound), loads::stream_loads(&bound));
         let senders = loads::loaded_senders(&bound.plan, &streams);
@@ -126,7 +126,7 @@ impl TrialTraffic {
     fn record_flow_sizes(&mut self) {
         let flows = self.document.get("flows").and_then(Value::as_array).into_iter().flatten();
         for (flow, own) in flows.zip(&mut self.flows) {
-            own.size = fixed_size(flow.get("size"));
+            own.size = fixed_size_or_default(flow.get("size"));
         }
     }
 }
@@ -197,8 +197,8 @@ const fn saturating_u64(value: f64) -> u64 {
     value as u64
 }
 
-/// OTG's default size is 64 bytes.
-fn fixed_size(size: Option<&Value>) -> Option<FrameSize> {
+/// The single frame size of a flow, 64 bytes (OTG's default) if the flow has no `size`. `None` if its sizes vary.
+fn fixed_size_or_default(size: Option<&Value>) -> Option<FrameSize> {
     // A trial without a size keeps the size of the document. Only a single size can be converted to bits per second.
     let Some(size) = size else { return Some(FrameSize::new(64)) };
     let bytes = size.get("fixed").map(|fixed| fixed.as_u64().or_else(|| fixed.as_str()?.parse().ok()));
@@ -208,12 +208,12 @@ fn fixed_size(size: Option<&Value>) -> Option<FrameSize> {
     }
 }
 
-/// The document as JSON. Scalars become numbers and booleans if those are written the same way. Any other text stays as it is:
-/// `1e10` may be a name.
+/// The document as JSON. Scalars become numbers and booleans if those are written the same way. Any other text stays as
+/// it is: `1e10` may be a name.
 fn to_json_value(node: &DocumentNode<'_>) -> Value {
     match &node.value {
         DocumentValue::Null => Value::Null,
-        DocumentValue::Scalar(text) => plain_value(text).unwrap_or_else(|| json!(text)),
+        DocumentValue::Scalar(text) => parse_plain_value(text).unwrap_or_else(|| json!(text)),
         DocumentValue::List(items) => items.iter().map(to_json_value).collect(),
         DocumentValue::Object(members) => {
             let members = members.iter().map(|member| (member.name.to_string(), to_json_value(&member.node)));
@@ -223,7 +223,7 @@ fn to_json_value(node: &DocumentNode<'_>) -> Value {
 }
 
 /// The number or boolean that is written exactly so.
-fn plain_value(text: &str) -> Option<Value> {
+fn parse_plain_value(text: &str) -> Option<Value> {
     let value: Value = serde_json::from_str(text).ok()?;
     let written = value.to_string();
     ((value.is_number() || value.is_boolean()) && written == text).then_some(value)

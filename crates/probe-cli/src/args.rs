@@ -1,4 +1,4 @@
-//! `packetrig probe` as typed.
+//! The arguments of `packetrig probe`.
 
 mod asking;
 mod bounds;
@@ -53,7 +53,7 @@ pub enum ProbeCommand {
     Available(AvailableArgs),
     /// Send probes on any schedule and report when each one was queued, released and sent
     Send(Box<SendProbes>),
-    /// Release packets of other programs on time: they hand them over with their release times
+    /// Release packets of other programs at the times that these programs request
     Serve(Box<ServeProbes>),
     /// Show which release mechanisms and timestamps an interface supports
     Caps(CapsArgs),

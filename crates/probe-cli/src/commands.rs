@@ -1,4 +1,4 @@
-//! One module per command, and the code that they share.
+//! One module for each command, and the code that the commands share.
 
 mod allowed;
 mod asking;
@@ -23,10 +23,10 @@ use crate::{Error, HostProgram};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::output::CommandOutput;
 
-/// Text in place of a figure that is not known.
+/// The text that is printed in place of a number that is not known.
 const UNKNOWN_FIGURE: &str = "–";
 
-/// Performs a command.
+/// Runs one of the commands of `packetrig probe`.
 pub fn run_probe_command(
     command: &ProbeCommand,
     host: HostProgram,

@@ -1,4 +1,4 @@
-//! Errors of the commands, and the blame for each.
+//! The errors of the commands, and who is to blame for each.
 
 use crate::RecordFileError;
 use packetrig_program::exit::CommandExit;
@@ -7,14 +7,15 @@ use packetrig_units::Blame;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Reason why a command failed. Variants without a comment wrap errors that name their own blame.
+/// Reason why a command failed. Variants without a comment wrap errors of other crates, which
+/// decide their blame themselves.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file that was named cannot be read.
+    /// A file that the user named cannot be read.
     #[error("cannot read {name}")]
     ReadFile { name: String, source: io::Error },
-    /// Flags that contradict each other in ways that the parser cannot detect.
+    /// The arguments contradict each other or cannot be used, in a way that the argument parser cannot detect.
     #[error("{0}")]
     Usage(String),
     /// A file could not be written.
@@ -24,7 +25,7 @@ pub enum Error {
     #[error("{}: {error}", file.display())]
     Permit { file: PathBuf, error: packetrig_probe::permit::FileError },
     /// Neither `$XDG_DATA_HOME` nor `$HOME` is set, so there is no directory for a calibration.
-    #[error("no directory for calibrations: set XDG_DATA_HOME or HOME, or name a file with --write")]
+    #[error("there is no calibration directory: set XDG_DATA_HOME or HOME, or name a file with --write")]
     NoDataDirectory,
     /// The kernel refused a request, see [`packetrig_sys::Error`].
     #[error(transparent)]
@@ -42,7 +43,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Makes the error for a named file that cannot be read.
+    /// Returns the error for a file that cannot be read.
     pub(crate) fn unreadable_file(file: &Path, source: io::Error) -> Self {
         Self::ReadFile { name: file.display().to_string(), source }
     }

@@ -2,8 +2,8 @@
 //! (`commands`), and the results become text. Two programs have these commands: `packetrig`, and
 //! `packetrig-probe`, which has no other commands (docs/decisions/0034-the-small-program.md).
 //!
-//! They use neither the store nor the data plane of frames. The large program passes its own functions as an
-//! argument: [`HostProgram`].
+//! They use neither the store nor the data plane of frames. The large program passes its own functions
+//! as an argument: [`HostProgram`].
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -14,16 +14,16 @@ mod record_files;
 mod viewer;
 
 pub use commands::bounds::read_owner_permit;
-pub use commands::mechanism::{calibration_file, load_calibration as kept_calibration};
+pub use commands::mechanism::{default_calibration_file, load_calibration as kept_calibration};
 pub use commands::run_probe_command;
 pub use error::Error;
 pub use record_files::{ParquetEncoder, RecordFileError, RecordFiles};
 pub use viewer::{SeriesViewer, ViewedSeries, ViewerOpener};
 
-/// Functions of the program that runs the commands.
+/// The functions that the program which runs the commands provides.
 #[derive(Clone, Copy, Debug)]
 pub struct HostProgram {
     pub files: RecordFiles,
-    /// `None` in a program without a server for viewers.
+    /// `None` if the program has no server for viewers.
     pub open_viewer: Option<ViewerOpener>,
 }

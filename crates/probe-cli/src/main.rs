@@ -25,18 +25,19 @@ struct CommandLine {
 }
 
 fn main() -> ExitCode {
-    run_program(PROGRAM_NAME, use_own_program_name, perform_command)
+    run_program(PROGRAM_NAME, replace_program_name, perform_command)
 }
 
-/// Examples are those of the large program, where the commands are below `probe`.
-fn use_own_program_name(help: String) -> String {
+/// The examples in the help texts are written for `packetrig`, where the commands follow `probe`.
+fn replace_program_name(help: String) -> String {
     help.replace("packetrig probe ", "packetrig-probe ")
 }
 
 fn perform_command(line: CommandLine, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     line.event_log.start_log().into_iter().for_each(print_remark);
-    // This program has neither Parquet nor a server: their libraries are too large for a router, and were
-    // never tried on many router processors (docs/decisions/0034-the-small-program.md).
+    // This program contains neither Parquet nor a server for viewers: their libraries are too large for a
+    // router, and have not been tried on many processors of routers
+    // (docs/decisions/0034-the-small-program.md).
     let host = HostProgram { files: RecordFiles { parquet: None }, open_viewer: None };
     run_probe_command(&line.command, host, output)
 }
@@ -54,7 +55,7 @@ mod tests {
     #[test]
     fn examples_name_this_program() {
         let refusal = CommandLine::try_parse_from(["packetrig-probe", "ping", "--help"]).unwrap_err();
-        let help = use_own_program_name(refusal.render().to_string());
+        let help = replace_program_name(refusal.render().to_string());
         assert!(
             help.contains("  packetrig-probe ping 192.0.2.1") && !help.contains("packetrig probe"),
             "{help}"

@@ -1,4 +1,5 @@
-//! Files with the records of probes, which `--write` names. The extension decides the form. A file exists whole or not at all.
+//! The files with the records of probes, which `--write` names. The extension of the name selects the format.
+//! A file is written completely or not at all.
 
 use packetrig_probe::ProbeRecord;
 use packetrig_probe::files::{ProbeFileFormat, encode_json_lines, encode_pcapng};
@@ -6,10 +7,10 @@ use packetrig_probe::header::ProbeHeader;
 use packetrig_sys::private_files;
 use std::path::{Path, PathBuf};
 
-/// The content of a Parquet file, or why there is none.
+/// Returns the content of a Parquet file, or the reason why the records cannot be encoded.
 pub type ParquetEncoder = fn(&ProbeHeader, &[ProbeRecord]) -> Result<Vec<u8>, String>;
 
-/// The kinds of files that this program can write.
+/// The file formats that this program can write.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordFiles {
     /// `None` in a program without Parquet.
@@ -20,21 +21,29 @@ pub struct RecordFiles {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordFileError {
-    /// The extension names no form.
-    #[error("cannot tell the form of {} from its name; end it in .jsonl, .parquet or .pcapng", .0.display())]
-    Form(PathBuf),
-    /// A form that only the large program has.
-    #[error("cannot write {}: this build has no Parquet; end the name in .jsonl, or use `packetrig probe`", .0.display())]
-    NoParquet(PathBuf),
-    /// A form with frames for records that have none.
+    /// The extension of the name does not belong to any format.
     #[error(
-        "{}: records go to .jsonl or .parquet files; to write frames of both directions, use `packetrig capture`",
+        "cannot tell the file format of {} from its name; the name must end in .jsonl, .parquet or .pcapng",
+        .0.display()
+    )]
+    Form(PathBuf),
+    /// A format that only the program `packetrig` can write.
+    #[error(
+        "cannot write {}: this build cannot write Parquet; use a name that ends in .jsonl, or use \
+            `packetrig probe`",
+        .0.display()
+    )]
+    NoParquet(PathBuf),
+    /// A format that stores frames, for records without frames.
+    #[error(
+        "{}: this command can write its records only to .jsonl or .parquet files; to write frames of both \
+            directions, use `packetrig capture`",
         .0.display()
     )]
     NoFrames(PathBuf),
     #[error("cannot write {}: {source}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    /// The message of the encoder; it names the value that could not be encoded.
+    /// The message of the encoder, which names the value that could not be encoded.
     #[error("{0}")]
     Encode(String),
     /// A value that cannot be written as JSON.
@@ -43,7 +52,8 @@ pub enum RecordFileError {
 }
 
 impl RecordFiles {
-    /// Refuses a file that cannot be written. To be called before anything is sent: the result would be lost.
+    /// Refuses a file whose format cannot be written. This must be called before anything is sent, because
+    /// otherwise the result would be lost.
     pub(crate) fn check_file(self, file: &Path) -> Result<ProbeFileFormat, RecordFileError> {
         match ProbeFileFormat::from_path(file) {
             Some(ProbeFileFormat::Parquet) if self.parquet.is_none() => {
@@ -54,7 +64,8 @@ impl RecordFiles {
         }
     }
 
-    /// Checks files for records of an exchange. Refuses the forms that hold frames, too: only `packetrig capture` has frames.
+    /// Checks the files of a command whose records have no frames. Also refuses the formats that store
+    /// frames, because only `packetrig capture` has the frames of both directions.
     pub(crate) fn check_table_files(self, files: &[PathBuf]) -> Result<(), RecordFileError> {
         for file in files {
             if self.check_file(file)? == ProbeFileFormat::Pcapng {
@@ -64,7 +75,7 @@ impl RecordFiles {
         Ok(())
     }
 
-    /// Writes a file. `frame` gives the bytes of a record's frame.
+    /// Writes a file. `frame` appends the bytes of a record's frame.
     pub(crate) fn write_file(
         self,
         file: &Path,
@@ -78,10 +89,10 @@ impl RecordFiles {
             (ProbeFileFormat::Parquet, Some(encode)) => {
                 encode(header, records).map_err(RecordFileError::Encode)?
             }
-            // `check_file` has refused this already. The arm keeps the match complete without a panic.
+            // `check_file` has already refused this case. The arm makes the match complete without a panic.
             (ProbeFileFormat::Parquet, None) => return Err(RecordFileError::NoParquet(file.to_owned())),
         };
-        // The file is replaced as a whole, so a reader never sees half of the records.
+        // The file is replaced in one step, so a reader never sees only some of the records.
         private_files::replace_file(file, bytes)
             .map_err(|source| RecordFileError::File { path: file.to_owned(), source })
     }
@@ -98,7 +109,7 @@ mod tests {
     fn a_build_without_parquet_refuses_it_by_name() {
         let refusal = SMALL.check_file(Path::new("d/a.parquet")).unwrap_err();
         assert!(matches!(refusal, RecordFileError::NoParquet(_)));
-        assert!(refusal.to_string().contains("d/a.parquet: this build has no Parquet"), "{refusal}");
+        assert!(refusal.to_string().contains("d/a.parquet: this build cannot write Parquet"), "{refusal}");
         assert_eq!(LARGE.check_file(Path::new("a.parquet")).unwrap(), ProbeFileFormat::Parquet);
         assert!(
             SMALL.check_file(Path::new("a.jsonl")).is_ok() && SMALL.check_file(Path::new("a.pcapng")).is_ok()

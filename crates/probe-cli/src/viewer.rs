@@ -1,10 +1,11 @@
-//! Viewers of probes that are in progress. Only the large program has a server for them, so it gives a function that opens one.
+//! Shows the probes of a running command to viewers. Only the program `packetrig` has a server for viewers,
+//! so it passes a function that opens a viewer.
 
 use packetrig_probe::series::{AnswerMeaning, MeasuredTime};
 use packetrig_probe_io::ask::AskEvent;
 use packetrig_units::Nanos;
 
-/// A series of probes, as viewers name it.
+/// A series of probes, as it is described to viewers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewedSeries {
     /// The kind of measurement and its target: `round trip to 192.0.2.1`.
@@ -13,19 +14,19 @@ pub struct ViewedSeries {
     pub target: String,
     /// Length of each probe's frame, FCS included.
     pub frame_bytes: u64,
-    /// Time limit for an answer. A probe that had none by then is lost.
+    /// Time limit for an answer. A probe without an answer within this time is lost.
     pub answer_within: Nanos,
 }
 
-/// Shows series to other programs until it is dropped.
+/// Shows series of probes to other programs until it is dropped.
 pub trait SeriesViewer {
-    /// The probe with this number has left, of the series with this index.
+    /// Counts a probe that has left: `series` is the index of its series, `number` the probe's number.
     fn count_probe(&self, series: usize, number: u32);
-    /// The first answer to a probe has arrived.
+    /// Counts the first answer to a probe.
     fn count_answer(&self, series: usize, number: u32, took: Option<MeasuredTime>);
 }
 
-/// Opens a viewer of these series. The text names the command.
+/// Opens a viewer of these series. The text is the name of the command.
 pub type ViewerOpener = fn(&str, Vec<ViewedSeries>) -> Box<dyn SeriesViewer>;
 
 /// Passes an event of the series to a viewer.

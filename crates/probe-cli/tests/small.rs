@@ -47,7 +47,7 @@ fn parquet_file_is_refused_before_sending() {
     for command in [&["send", "lo", "--to", "127.0.0.1"][..], &["capacity", "127.0.0.1"]] {
         let done = run(&[command, &["--write", name]].concat());
         assert_eq!(done.status.code(), Some(2), "{command:?}");
-        assert!(text(&done.stderr).contains("this build has no Parquet"), "{}", text(&done.stderr));
+        assert!(text(&done.stderr).contains("this build cannot write Parquet"), "{}", text(&done.stderr));
     }
     assert!(!file.exists());
 }

@@ -5,9 +5,11 @@
 //!  ProbeLine ...                                 ----> one thread, in order of departure times
 //!                       PacketListeners  ----------/                     \--> ProbeSeries of each line
 //! ```
-//! One thread does all. Between two departures it reads the listeners' rings, where the kernel has stamped each frame.
+//! One thread does all the work. Between two departures it reads the listeners' rings, where the kernel
+//! has stamped each frame.
 //!
-//! Invariant: departure times are the schedule's, added to one start; being late never moves the next one.
+//! Invariant: departure times are those of the schedule, added to one start time. A late probe never
+//! delays the next one.
 
 use crate::Error;
 use crate::listener::{PacketListener, ReceivedFrame, STOP_CHECK_INTERVAL};
@@ -47,15 +49,15 @@ impl fmt::Debug for ProbeLine<'_> {
 pub enum SeriesEndReason {
     Done,
     Stopped,
-    /// Too many were lost.
+    /// Too many probes were lost.
     Lossy,
     /// A host or router reported that probes are administratively prohibited.
     Prohibited,
-    /// The limits did not allow them.
+    /// The limits of the target did not allow further probes.
     Limits(BudgetExceeded),
 }
 
-/// Reported to the caller while a series runs.
+/// An event that is reported to the caller while a series runs.
 #[derive(Debug)]
 pub enum AskEvent<'a> {
     /// The probe with this number has left.
@@ -147,7 +149,7 @@ pub fn run_lines_from(
     Ok(asking.lines.into_iter().map(AskedProbe::into_outcome).collect())
 }
 
-/// A probe's place in the merged order of all lines; the order of the fields matters.
+/// Position of a probe in the merged order of all lines. The derived ordering depends on the order of the fields.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PlannedDeparture {
     at: Nanos,
@@ -159,19 +161,19 @@ struct AskedProbe<'a, 'm> {
     line: &'a mut ProbeLine<'m>,
     series: ProbeSeries,
     end: Option<SeriesEndReason>,
-    /// Number of first probes of the series that can no longer be answered in time.
+    /// Number of probes, from the first on, that can no longer be answered in time.
     settled: usize,
 }
 
 impl AskedProbe<'_, '_> {
     fn into_outcome(self) -> ProbeSeriesOutcome {
         let is_whole = self.series.records().len() == self.line.schedule.probes().len();
-        // With all probes recorded, a stop can only have come in the wait for late answers.
+        // If all probes are recorded, a stop can only have come during the wait for late answers.
         let end = self.end.unwrap_or(if is_whole { SeriesEndReason::Done } else { SeriesEndReason::Stopped });
         ProbeSeriesOutcome { series: self.series, end }
     }
 
-    /// Moves `settled` on: probes become overdue in order of their departure times.
+    /// Advances `settled`; probes become overdue in the order of their departure times.
     fn advance_settled_probes(&mut self, heard_until: MonoTime, timeout: Nanos) {
         let records = self.series.records();
         while records.get(self.settled).is_some_and(|record| latest_departure(record) + timeout < heard_until)
@@ -188,7 +190,7 @@ impl AskedProbe<'_, '_> {
     }
 }
 
-/// Latest possible departure of a probe: long after its planned time if this thread had no processor.
+/// Latest possible departure of a probe. It can be long after the planned time if this thread did not get a processor.
 fn latest_departure(record: &ProbeRecord) -> MonoTime {
     record.handed_over.map_or(record.planned, |stamp| record.planned.max(MonoTime::from_nanos(stamp.hi)))
 }
@@ -197,7 +199,7 @@ struct AskState<'a, 'l, 'm> {
     lines: Vec<AskedProbe<'l, 'm>>,
     listeners: &'a mut [PacketListener],
     options: AskOptions<'a>,
-    /// Frames that had arrived by then have been handled.
+    /// Time until which all arrived frames have been handled.
     heard_until: MonoTime,
     on_event: &'a mut dyn FnMut(AskEvent<'_>),
     frame: Vec<u8>,
@@ -211,7 +213,7 @@ impl AskState<'_, '_, '_> {
     /// Listens until shortly before the departure time, then sends.
     fn send_probe(&mut self, line: usize, probe: usize, at: MonoTime) -> Result<(), Error> {
         let lead = self.lines[line].line.dispatcher.lead_time();
-        // Listen at least once: an overdue probe is no reason to leave answers in the ring.
+        // Listen at least once, so that answers do not stay in the ring when probes are overdue.
         loop {
             self.handle_arrivals((at - lead).since(now()))?;
             if self.is_over() {
@@ -221,7 +223,8 @@ impl AskState<'_, '_, '_> {
                 break;
             }
         }
-        // Loss is judged after listening: an answer that came meanwhile may have ended the line, and counts before that.
+        // Loss is judged after listening, because an answer that arrived meanwhile may already have ended the
+        // line.
         self.end_line_if_lossy(line);
         let asked = &mut self.lines[line];
         if asked.end.is_some() {
@@ -264,19 +267,19 @@ impl AskState<'_, '_, '_> {
 
     /// Waits for frames, for at most `within`, and handles the frames that arrived.
     fn handle_arrivals(&mut self, within: Nanos) -> Result<(), Error> {
-        // Only the first listener is waited for, so with several the wait must be short: frames of the other
-        // listeners would wait in their rings, and a full ring drops frames.
+        // This waits only for the first listener. With several listeners the wait must be short, because
+        // frames of the others wait in their rings, and a full ring drops frames.
         let piece = if self.listeners.len() > 1 { Nanos::from_millis(2) } else { STOP_CHECK_INTERVAL };
-        if let Some(ear) = self.listeners.first_mut() {
-            ear.wait_for_frames(within.min(piece))?;
+        if let Some(listener) = self.listeners.first_mut() {
+            listener.wait_for_frames(within.min(piece))?;
         }
         self.heard_until = now();
         // Lines are ended after the loop, because the closure borrows them.
         let mut prohibited = Vec::new();
-        for ear in &mut *self.listeners {
+        for listener in &mut *self.listeners {
             let lines = &mut self.lines;
             let on_event = &mut *self.on_event;
-            ear.receive_waiting_frames(|heard| {
+            listener.receive_waiting_frames(|heard| {
                 if let Some(line) = handle_frame(lines, &heard, on_event) {
                     prohibited.push(line);
                 }
@@ -288,7 +291,7 @@ impl AskState<'_, '_, '_> {
         Ok(())
     }
 
-    /// Listens after the last probe until all are answered and a little longer, or until the time limit ends.
+    /// Listens after the last probe until all probes are answered and a little longer, or until the time limit ends.
     fn drain_late_answers(&mut self) -> Result<(), Error> {
         let begun = now();
         let last =
@@ -297,8 +300,8 @@ impl AskState<'_, '_, '_> {
         let mut complete_since = None;
         while now() < deadline && !(self.options.stop)() {
             self.handle_arrivals(STOP_CHECK_INTERVAL)?;
-            // A duplicate, or an error after a good answer, comes after the last expected answer. So continue
-            // for `EXTRA_LISTEN_TIME` after the time when all answers had come.
+            // Duplicates, or errors after a good answer, may arrive after the last expected answer. So this
+            // continues for `EXTRA_LISTEN_TIME` after all answers have arrived.
             let is_complete = self.lines.iter().all(|asked| asked.series.counts().lost == 0);
             complete_since = if is_complete { complete_since.or_else(|| Some(now())) } else { None };
             if complete_since.is_some_and(|since| now().since(since) > EXTRA_LISTEN_TIME) {
@@ -316,7 +319,7 @@ fn handle_frame(
     heard: &ReceivedFrame<'_>,
     tell: &mut dyn FnMut(AskEvent<'_>),
 ) -> Option<usize> {
-    // Every line's method looks at the frame: listeners are shared by all targets of an interface.
+    // The method of each line checks the frame, because all targets of an interface share a listener.
     let answer = heard.read_answer()?;
     for (line, asked) in lines.iter_mut().enumerate() {
         let Some(reply) = asked.line.method.read_reply(&answer) else { continue };

@@ -1,9 +1,9 @@
-//! Measures how exact each mechanism is between two interfaces of this machine, by the far end's stamps, and whether the stamps of a frame
-//! are in the order of its way.
+//! Measures how exact each mechanism is between two interfaces of this machine, by the stamps of the far end,
+//! and whether the stamps of a frame are in the order of its path.
 //!
-//! Frames with an EtherType of their own go only from one interface to the other. A frame has arrived when its
-//! number is seen at the far end. A capture on the sending interface stamps it, too. Interfaces that look like
-//! part of a real network are refused.
+//! Frames with a separate EtherType are sent from one interface to the other. A frame has arrived when its
+//! number is seen at the far end. A capture on the sending interface stamps it, too. Interfaces that look
+//! like part of a real network are refused.
 //!
 //! Invariant: an error is the difference of two times of this node, departure time and arrival, each with its bound.
 
@@ -52,7 +52,7 @@ pub struct CalibratedMechanism {
     /// Requests that the mechanism could not fulfil, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
-    /// Probes handed to the mechanism, and (in `arrived`) probes that reached the far interface.
+    /// Probes that were handed to the mechanism.
     pub sent: u64,
     pub arrived: u64,
     /// Probes that were flagged late or early.
@@ -79,7 +79,7 @@ pub struct CalibratedMechanism {
     pub driver_to_arrival_ns: Option<ErrorSpread>,
 }
 
-/// A mechanism's probes and where each was seen.
+/// The probes of a mechanism, with the times at which they were seen.
 struct CalibrationProbes {
     planned: Vec<MonoTime>,
     trains: Vec<u32>,
@@ -96,7 +96,7 @@ struct CalibrationRings {
 }
 
 /// The part of a calibration that is stored, for the choice of a mechanism.
-pub fn stored_result(near: &PortLocation, found: &[CalibratedMechanism]) -> CalibrationResult {
+pub fn calibration_to_store(near: &PortLocation, found: &[CalibratedMechanism]) -> CalibrationResult {
     let mechanisms = found
         .iter()
         .filter_map(|found| Some(ReleaseExactness::from_spread(found.mechanism, found.error_ns?)))
@@ -105,7 +105,8 @@ pub fn stored_result(near: &PortLocation, found: &[CalibratedMechanism]) -> Cali
     CalibrationResult { kernel: kernel::kernel_release_name(), driver, mechanisms }
 }
 
-/// Calibrates these mechanisms from `near` to `far`, which are refused if they look like part of a real network and are not `confirmed`.
+/// Calibrates these mechanisms from `near` to `far`. Interfaces that look like part of a real network are
+/// refused unless they are in `confirmed`.
 pub fn calibrate_mechanisms(
     (near, far): (&PortLocation, &PortLocation),
     confirmed: &[PortLocation],
@@ -140,7 +141,7 @@ impl CalibrationRings {
         let options = RxOptions { blocks: 256, retire_ms: 1, ..RxOptions::default() };
         let outgoing = RxOptions { outgoing: true, ..options };
         let mut frame = vec![0; CALIBRATION_FRAME_BYTES];
-        // Without a hardware address of the far end, a broadcast reaches it as well.
+        // If the far end has no hardware address, a broadcast frame reaches it as well.
         frame[..6].copy_from_slice(&far_end.link.mac.unwrap_or([0xff; 6]));
         frame[6..12].copy_from_slice(&near_end.link.mac.unwrap_or([2, 0, 0, 0, 0, 1]));
         frame[12..14].copy_from_slice(&CALIBRATION_ETHERTYPE);
@@ -178,7 +179,8 @@ impl CalibrationRings {
         Ok(seen.calibrated_mechanism(mechanism, dispatcher.remarks().to_vec()))
     }
 
-    /// Sends a frame that does not count: the kernel switches arrival stamps on late, and caches are cold.
+    /// Sends one frame that does not count, because the kernel enables arrival stamps with a delay and
+    /// the caches are cold.
     fn warm_up(&mut self, dispatcher: &mut ReleaseDispatcher) -> Result<(), Error> {
         let at = now() + dispatcher.lead_time();
         let frame = self.frame.clone();
@@ -193,7 +195,8 @@ impl CalibrationRings {
         dispatcher: &mut ReleaseDispatcher,
         seen: &mut CalibrationProbes,
     ) -> Result<(), Error> {
-        // A ring is done before the last departure time of its train, but the budget takes times in ascending order only.
+        // A ring sends its train before the last departure time, but the budget needs times in ascending
+        // order.
         let last = seen.planned.last().copied().unwrap_or(MonoTime::from_nanos(0));
         let start = now().max(last) + dispatcher.lead_time();
         let frames: Vec<Vec<u8>> =
@@ -217,15 +220,15 @@ impl CalibrationRings {
         frame
     }
 
-    /// Reads both rings until `count` frames have arrived, or no more come.
+    /// Reads both rings until `count` frames have arrived, or until no more arrive.
     fn receive_frames(&mut self, seen: &mut CalibrationProbes, count: usize) {
-        // One reading serves the whole train: NTP slews both clocks alike, and only a step of the real-time
-        // clock would separate them.
+        // One clock comparison serves the whole train: NTP slews both clocks alike, and only a step of the
+        // real-time clock would change their offset.
         let offset = clock::realtime_offset();
         let mut arrived = 0;
         let mut in_vain = 0;
         while arrived < count && in_vain < MAX_EMPTY_WAITS {
-            // If waiting fails, the loop ends all the same, and the frames count as missing.
+            // If waiting fails, the loop ends after some attempts, and the frames count as missing.
             drop(self.far.wait_for_frames(2_000_000));
             let before = arrived;
             self.far.receive_frames(usize::MAX, &mut |frame| {
@@ -257,7 +260,7 @@ fn train_probes(train: u32, extent: CalibrationExtent) -> impl Iterator<Item = P
     })
 }
 
-/// Records when a calibration frame was seen; `false` if the frame is another one.
+/// Records when a calibration frame was seen. Returns `false` if the frame is another one.
 fn record_arrival_stamp(
     seen: &mut [Option<ProbeStamp>],
     frame: &[u8],
@@ -326,12 +329,13 @@ impl CalibrationProbes {
         }
     }
 
-    /// The spread of a value of each probe. A probe enters it only if its stamps are there, so spreads may have different numbers of samples.
+    /// Computes the spread of a value over all probes that have the necessary stamps, so spreads may have
+    /// different numbers of samples.
     fn compute_spread(&self, value: impl FnMut(usize) -> Option<i64>) -> Option<ErrorSpread> {
         ErrorSpread::from_values((0..self.planned.len()).filter_map(value).collect())
     }
 
-    /// Lateness of a stamp against the departure time of a probe.
+    /// Deviation of a stamp from the planned departure time of a probe, in nanoseconds.
     fn departure_error(&self, stamp: Option<ProbeStamp>, index: usize) -> Option<i64> {
         Some(stamp_middle(stamp?) - self.planned[index].as_nanos().cast_signed())
     }
@@ -348,7 +352,8 @@ impl CalibrationProbes {
         Some(error.saturating_abs())
     }
 
-    /// Returns whether the stamps contradict the order of a frame's way: handed over, queued, captured, to the driver, arrived.
+    /// Returns whether the stamps contradict the path of a frame: handed over, queued, captured, given
+    /// to the driver, arrived.
     fn is_out_of_order(&self, index: usize) -> bool {
         // Stamps are intervals and may overlap. Only a stage that surely ended before the earlier stage began is a contradiction.
         let gone = &self.gone[index];

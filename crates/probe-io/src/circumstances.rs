@@ -1,6 +1,6 @@
-//! Records the surroundings of a series of probes that may explain it later: kernel, driver, queues, offloads.
+//! Records the conditions of a series of probes that may explain its results later: kernel, driver, queues, offloads.
 //!
-//! It changes no setting, and leaves out values that the system does not report.
+//! The functions change no setting, and leave out values that the system does not report.
 
 use crate::Error;
 use crate::release::ReleaseOptions;
@@ -13,7 +13,7 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, kernel, qdisc, sched};
 
 /// Measures the offset of the real-time clock against the monotonic one.
-pub fn clock_offset() -> ClockOffset {
+pub fn measure_clock_offset() -> ClockOffset {
     let offset = clock::realtime_offset();
     ClockOffset { offset_ns: offset.offset_ns, bound_ns: offset.bound_ns }
 }
@@ -24,9 +24,9 @@ pub fn find_driver_name(location: &PortLocation) -> Option<String> {
     EthtoolCalls::open_in(&netns).ok()?.read_driver_name(&location.interface).ok().map(|driver| driver.name)
 }
 
-/// The header of a probe file, as far as it is known before the first probe leaves. The caller adds the targets, and the clocks after the
-/// last probe. There is no schedule if an estimator requests trains one by one.
-pub fn probe_header(
+/// Builds the header of a probe file, as far as it is known before the first probe leaves. The caller adds the targets,
+/// and the clock offset after the last probe. Without a `schedule`, an estimator requests trains one by one.
+pub fn build_probe_header(
     location: &PortLocation,
     mechanism: ReleaseMechanism,
     options: &ReleaseOptions,
@@ -39,7 +39,7 @@ pub fn probe_header(
         .into_iter()
         .filter(|offload| ethtool.is_offload_on(&link.name, *offload).unwrap_or(false));
     let qdiscs = qdisc::read_qdiscs(&netns, link.index, &link.name).unwrap_or_default();
-    let before = clock_offset();
+    let before = measure_clock_offset();
     Ok(ProbeHeader {
         format: PROBE_RECORD_FORMAT.into(),
         argv: std::env::args().collect(),

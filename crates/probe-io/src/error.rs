@@ -36,7 +36,7 @@ pub enum Error {
         length: usize,
     },
     /// The thread that sends has panicked.
-    #[error("the thread that releases probes ended early")]
+    #[error("the thread that releases probes ended unexpectedly")]
     Gone,
     /// The kernel has no route to the target.
     #[error("no route to {0}{place}", place = .1.as_deref().map(|name| format!(" through {name}")).unwrap_or_default())]

@@ -8,8 +8,8 @@
 //! `packetrig_probe` evaluates series of probes. This crate has the sockets, rings, programs in the kernel
 //! and clocks. It uses plain threads, no async.
 //!
-//! Invariant: no frame leaves but through a [`release::ReleaseDispatcher`], or the outlet of a [`service`], which keep the limits of the
-//! target.
+//! Invariant: no frame leaves but through a [`release::ReleaseDispatcher`], or the outlet of a [`service`], which keep
+//! the limits of the target.
 #![forbid(unsafe_code)]
 
 pub mod ask;

@@ -24,17 +24,17 @@ use std::net::{IpAddr, SocketAddr};
 const CLOCK_COMPARISON_INTERVAL_NS: u64 = 100_000_000;
 /// Longest wait before the caller can check whether to stop.
 pub(crate) const STOP_CHECK_INTERVAL: Nanos = Nanos::from_millis(20);
-/// Maximum number of frames of one call, so that the caller can look at the time again: the next probe may be due.
+/// Maximum number of frames per call, so that the caller can check the time again: the next probe may be due.
 const MAX_FRAMES_PER_CALL: usize = 256;
 
-/// Blocks of a ring, at least.
+/// Minimum number of blocks of a ring.
 const MIN_RING_BLOCKS: u32 = 64;
 
 /// Packets to listen for: ICMP to one of the addresses, and packets to the port there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedPackets {
     pub addresses: Vec<IpAddr>,
-    /// Own port of UDP and TCP; `None`: ICMP only.
+    /// Own port of UDP and TCP; `None` for ICMP only.
     pub port: Option<u16>,
 }
 
@@ -50,12 +50,12 @@ pub struct ReceivedFrame<'a> {
     /// The frame without FCS.
     pub frame: &'a [u8],
     pub at: ProbeStamp,
-    /// Its sender is on this machine and left the checksum to a network card, which it never passed.
+    /// True if the sender is on this machine and left the checksum to a network card, which the frame never passed.
     pub lacks_checksum: bool,
 }
 
 impl<'a> ReceivedFrame<'a> {
-    /// Reads it as an answer; `None` if it cannot be one.
+    /// Reads the frame as an answer; `None` if it cannot be one.
     pub fn read_answer(&self) -> Option<ProbeAnswer<'a>> {
         answer::read_answer(self.frame, self.lacks_checksum)
     }
@@ -75,12 +75,12 @@ impl PacketListener {
         index: u32,
         wanted: &WantedPackets,
     ) -> Result<Self, Error> {
-        Self::open_listener_with_held_port(location, index, wanted, 0)
+        Self::open_with_room_for(location, index, wanted, 0)
     }
 
-    /// Listens with room for this many frames that come while the caller does not read. Each may take a whole block of the ring,
-    /// because the kernel closes a block a millisecond after its first frame.
-    pub fn open_listener_with_held_port(
+    /// Listens with room for `frames` frames that arrive while the caller does not read. Each may take a
+    /// whole block of the ring, because the kernel closes a block a millisecond after its first frame.
+    pub fn open_with_room_for(
         location: &PortLocation,
         index: u32,
         wanted: &WantedPackets,
@@ -107,7 +107,7 @@ impl PacketListener {
     ) -> Result<Self, Error> {
         let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
         let options = RxOptions {
-            // One block for each frame (see `open_listener_with_held_port`), and some more for other frames.
+            // One block for each frame (see `open_with_room_for`), and some more for other frames.
             blocks: MIN_RING_BLOCKS.max(frames + MIN_RING_BLOCKS / 4),
             block_bytes: 1 << 16,
             // The shortest timeout of TPACKET_V3. Stamps are taken at arrival, so it delays only when the program sees a frame.
@@ -121,7 +121,7 @@ impl PacketListener {
         Ok(Self { ring, offset: clock::realtime_offset(), compared_at: clock::monotonic_ns() })
     }
 
-    /// Gives the frames that have arrived to `take`, a limited number in a row, and returns how many. It does not wait.
+    /// Passes frames that have arrived to `take`, a limited number per call. Returns their number. It does not wait.
     pub fn receive_waiting_frames(&mut self, mut take: impl FnMut(ReceivedFrame<'_>)) -> usize {
         let now = clock::monotonic_ns();
         let before = self.offset;
@@ -141,13 +141,14 @@ impl PacketListener {
         })
     }
 
-    /// Waits for frames, at most for `within` and never longer than a piece, so that the caller can check whether to stop.
+    /// Waits for frames, for at most `within` and at most `STOP_CHECK_INTERVAL`, so that the caller can
+    /// check whether to stop.
     pub fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
         Ok(self.ring.wait_for_frames(within.min(STOP_CHECK_INTERVAL).as_u64())?)
     }
 
-    /// Frames that the kernel dropped because the ring was full.
-    pub fn lost_frames(&mut self) -> Result<u64, Error> {
+    /// Reads how many frames the kernel dropped because the ring was full.
+    pub fn read_dropped_frames(&mut self) -> Result<u64, Error> {
         Ok(self.ring.read_stats()?.dropped)
     }
 }
@@ -165,8 +166,9 @@ fn to_probe_stamp(offset: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
     ProbeStamp::with_bound(StampSource::Kernel, at, offset.bound_ns)
 }
 
-/// Prevents the kernel from answering packets that come back to our port. If no socket had the port, the kernel would send a TCP reset or
-/// "port unreachable". The listener gets the frames all the same. Dropping this frees the port.
+/// Prevents the kernel from answering packets that come back to our port. If no socket had the port, the
+/// kernel would answer with a TCP reset or "port unreachable". The listener still receives the frames.
+/// Dropping this value frees the port.
 #[derive(Debug)]
 pub struct SilencedPort {
     held: Vec<HeldPort>,
@@ -180,7 +182,7 @@ impl SilencedPort {
         loop {
             // Port 0 lets the kernel choose. The socket keeps the port until this value is dropped.
             let tcp = HeldPort::hold_port_at(&netns, PortProtocol::Tcp, SocketAddr::new(address, 0))?;
-            // The kernel chose a port that is free for TCP. For UDP it may be in use: then try with another one.
+            // The port is free for TCP. If it is in use for UDP, another one is tried.
             match HeldPort::hold_port_at(&netns, PortProtocol::Udp, SocketAddr::new(address, tcp.port())) {
                 Ok(udp) => return Ok(Self { held: vec![tcp, udp] }),
                 Err(packetrig_sys::Error::Busy { .. }) if attempts < 16 => attempts += 1,

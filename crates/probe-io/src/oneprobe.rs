@@ -26,11 +26,11 @@ pub enum OneprobeEndReason {
     /// All probes have been sent.
     Done,
     Stopped,
-    /// Too much was lost.
+    /// Too many segments were lost.
     Lossy,
     /// A host or router reported that probes are administratively prohibited.
     Prohibited,
-    /// The target is no web server, or one that cannot be measured.
+    /// The target is not a web server, or cannot be measured.
     Failed(OneprobeFailure),
 }
 
@@ -62,7 +62,8 @@ impl OneprobeDriver<'_> {
             early = early
                 .or_else(|| stop().then_some(OneprobeEndReason::Stopped))
                 .or_else(|| self.lossy_end_reason(machine.report().0));
-            // The machine only gets the request to stop: it still resets its connection, so that the server does not keep it half open.
+            // The state machine is asked to stop. It still resets its connection, so that the server does not
+            // keep it half open.
             if early.is_some() {
                 machine.stop_series();
             }
@@ -99,10 +100,12 @@ impl OneprobeDriver<'_> {
         let frames: Vec<_> = outs.iter().map(|out| self.segment_frame(out)).collect();
         let at = MonoTime::from_nanos(at);
         let due: Vec<_> = frames.iter().map(|frame| DueFrame { at, frame }).collect();
-        // The pair is sent whole or not at all. Segments that the limits refuse are unsent, and the machine tries again later or counts the
-        // probe as unsent. If only half of a pair were sent, the server would have data that the machine regards as unsent.
+        // Both segments of a pair are sent, or none. Segments that the limits refuse stay unsent, and the
+        // state machine tries again later or counts the probe as unsent. If only one segment of a pair were
+        // sent, the server would have data that the state machine regards as unsent.
         let lengths = due.iter().map(|due| (Nanos::ZERO, frame_length(due.frame)));
-        // A later start would not do: the machine chose this time, and the schedule does not move.
+        // A later start is not possible, because the state machine chose this time and the schedule does not
+        // move.
         if !self.dispatcher.earliest_start(at, lengths).is_ok_and(|begins| begins <= at) {
             return Ok(vec![DepartedFrame::new_unsent(); due.len()]);
         }
@@ -127,7 +130,7 @@ impl OneprobeDriver<'_> {
         frame
     }
 
-    /// Waits for frames, at most for `within`, and gives them to the machine.
+    /// Waits for frames, for at most `within`, and passes them to the state machine.
     fn handle_arrivals(
         &mut self,
         machine: &mut OneprobeMachine,
@@ -138,7 +141,8 @@ impl OneprobeDriver<'_> {
         let ports = (self.port, self.own_port);
         let mut early = None;
         self.listener.receive_waiting_frames(|heard| {
-            // A segment with a wrong checksum was never received, as for any TCP (RFC 9293, 3.1): retransmission makes up for it.
+            // A segment with a wrong checksum counts as not received, as for any TCP (RFC 9293, 3.1); the
+            // server retransmits it.
             let Some(answer) = heard.read_answer().filter(|answer| answer.is_sound) else { return };
             match answer.content {
                 AnswerContent::Tcp(tcp)
@@ -154,7 +158,8 @@ impl OneprobeDriver<'_> {
                     };
                     machine.on_segment(&segment, heard.at.middle());
                 }
-                // The addresses and ports in the quotation must be ours: anybody can send such a message.
+                // The target and the ports in the quoted packet must be ours, because anybody can send such a
+                // message.
                 AnswerContent::Error { what: PathFailure::Prohibited, about }
                     if about.target == ends.target && about.ports() == (ports.1, ports.0) =>
                 {

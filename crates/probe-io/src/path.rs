@@ -1,4 +1,5 @@
-//! Finds the path from here to a target as the kernel would choose it: interface, addresses of both ends, the next hop.
+//! Finds the path from this machine to a target as the kernel would choose it: interface, addresses of
+//! both ends, next hop.
 //!
 //! It sends no probe. If the hardware address of the next hop is unknown, it makes the kernel ask for it,
 //! as for any packet.
@@ -41,7 +42,7 @@ impl ProbePath {
     }
 }
 
-/// The path to a target, from a namespace (`None`: the caller's), through an interface if one is named.
+/// Finds the path to a target from a namespace (`None`: the caller's), through an interface if one is named.
 pub fn find_path(
     namespace: Option<&str>,
     target: PermittedTarget,
@@ -51,10 +52,11 @@ pub fn find_path(
     let mut links = NamespaceLinks::open_in(&netns)?;
     let index = through.map(|name| links.find_link_by_name(name)).transpose()?.map(|link| link.index);
     let ip = target.ip();
-    // The kernel's own look-up, so that probes take the way of ordinary packets, policy routing included.
-    let route = links.find_route(ip, index)?.ok_or_else(|| no_route(ip, through))?;
+    // The kernel's own look-up is used, so that probes take the path of ordinary packets, policy routing
+    // included.
+    let route = links.find_route(ip, index)?.ok_or_else(|| no_route_error(ip, through))?;
     let link = exit_link(&mut links, route)?;
-    let source = route_source(&mut links, route, ip)?.ok_or_else(|| no_route(ip, through))?;
+    let source = route_source(&mut links, route, ip)?.ok_or_else(|| no_route_error(ip, through))?;
     let macs = hardware_addresses(&mut links, &link, route.gateway.unwrap_or(ip))?;
     Ok(ProbePath {
         location: PortLocation { namespace: namespace.map(str::to_owned), interface: link.name.clone() },
@@ -75,7 +77,7 @@ pub fn own_addresses(location: &PortLocation) -> Result<Vec<IpAddr>, Error> {
     Ok(all.filter(|address| link.loopback || address.index == link.index).map(|address| address.ip).collect())
 }
 
-fn no_route(ip: IpAddr, through: Option<&str>) -> Error {
+fn no_route_error(ip: IpAddr, through: Option<&str>) -> Error {
     Error::NoRoute(ip, through.map(str::to_owned))
 }
 
@@ -124,15 +126,15 @@ fn hardware_addresses(
     })?;
     let deadline = clock::monotonic_ns() + NEIGHBOUR_TIMEOUT.as_u64();
     let mut has_asked = false;
-    // An entry that failed before may be out of date, so `Silent` counts only after we have asked.
+    // A failed entry may be out of date, so `Silent` counts only after we have asked.
     loop {
         match links.find_neighbour(link.index, next)? {
             NeighbourEntry::At(mac) => return Ok(HardwareAddresses { own, next: mac }),
             NeighbourEntry::Silent if has_asked => break,
-            // The kernel is asking already. Asking again would not make the answer come sooner.
+            // The kernel has already asked. Asking again would not speed up the answer.
             NeighbourEntry::Asked => {}
             NeighbourEntry::Unknown | NeighbourEntry::Silent => {
-                links.ask_for_neighbour(link.index, next)?;
+                links.start_neighbour_resolution(link.index, next)?;
                 has_asked = true;
             }
         }
@@ -144,8 +146,8 @@ fn hardware_addresses(
     Err(Error::NobodyThere(next, link.name.clone()))
 }
 
-/// Holds the settings of the loopback interface that a path needs: `None` unless it is IPv4 through that interface. All processes that need
-/// them share them; the last one restores them.
+/// Sets and holds the settings of the loopback interface that a path needs: `None` unless the path is IPv4
+/// through that interface. All processes that need these settings share them; the last one restores them.
 pub fn open_loopback(way: &ProbePath) -> Result<Option<OpenLoopback>, Error> {
     // Only for IPv4 does the kernel discard such frames as forged.
     if !way.is_loopback || !way.ends.target.is_ipv4() {

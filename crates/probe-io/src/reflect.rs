@@ -1,4 +1,5 @@
-//! Runs the far end of STAMP sessions: a socket with the kernel's stamps, and the reflector that decides what to send back.
+//! Runs the far end of STAMP sessions: a socket with the kernel's stamps, and the reflector that decides
+//! what to send back.
 //!
 //! Arrivals are the kernel's stamps. A reflection carries the time right before it is sent. The kernel reports later when it really left;
 //! if the sender asks for it, the session's next reflection carries that time.
@@ -16,11 +17,11 @@ use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
-/// Longest wait before it checks whether to stop.
+/// Longest wait before the loop checks whether to stop.
 const STOP_CHECK_INTERVAL_NS: u64 = 50_000_000;
-/// Reflections that still wait for their departure stamps; older ones are given up.
+/// Maximum number of reflections that wait for their departure stamps; older ones are dropped from the list.
 const MAX_PENDING_REFLECTIONS: usize = 256;
-/// Requests that are handled before it checks again whether to stop.
+/// Maximum number of requests that are handled before the reflector checks again whether to stop.
 const MAX_REQUESTS_PER_ROUND: usize = 256;
 const MAX_REQUEST_BYTES: usize = 65_535;
 
@@ -33,7 +34,7 @@ pub struct RequestCounts {
     pub foreign: u64,
     /// Requests that were not reflected, by reason.
     pub refused: BTreeMap<ReflectionRefusal, u64>,
-    /// Reflections that the kernel did not take.
+    /// Reflections that the kernel did not accept.
     pub unsent: u64,
 }
 
@@ -94,7 +95,7 @@ fn to_arrived_request<'a>(
     to_port: u16,
 ) -> Option<ArrivedRequest<'a>> {
     let realtime_ns = received.stamps.software_ns.unwrap_or_else(clock::wall_clock_ns);
-    // A packet without a kernel stamp came at some time since the last wait began.
+    // A packet without a kernel stamp arrived at some time since the last wait began.
     let bound_ns = if received.stamps.software_ns.is_some() { 1_000 } else { STOP_CHECK_INTERVAL_NS };
     Some(ArrivedRequest {
         bytes,

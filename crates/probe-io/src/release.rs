@@ -40,7 +40,7 @@ pub struct ReleaseOptions {
     pub spin_from: Nanos,
     /// Sends a few frames over the loopback interface after sleeping, so that the kernel's send path is in the CPU caches.
     pub warm: bool,
-    /// Real-time priority (`SCHED_FIFO`) of the sender; `None`: ordinary.
+    /// Real-time priority (`SCHED_FIFO`) of the sender; `None` for ordinary scheduling.
     pub priority: Option<i32>,
     /// Processor for the sender; `None`: any.
     pub cpu: Option<usize>,
@@ -51,18 +51,18 @@ pub struct ReleaseOptions {
 }
 
 impl ReleaseOptions {
-    /// The default of a mechanism. `sleep` is like most programs: default timer slack, no real-time priority.
+    /// The defaults of a mechanism. `sleep` behaves like most programs: default timer slack, no real-time priority.
     pub const fn default_for(mechanism: ReleaseMechanism) -> Self {
         match mechanism {
             ReleaseMechanism::Sleep => {
-                Self { slack: Nanos::from_micros(50), warm: false, priority: None, ..Self::usual() }
+                Self { slack: Nanos::from_micros(50), warm: false, priority: None, ..Self::common() }
             }
-            _ => Self::usual(),
+            _ => Self::common(),
         }
     }
 
-    /// The default of all mechanisms but `sleep`.
-    pub const fn usual() -> Self {
+    /// The defaults that all mechanisms except `sleep` have in common.
+    pub const fn common() -> Self {
         Self {
             ahead: Nanos::from_micros(500),
             slack: Nanos::new(1),
@@ -132,8 +132,9 @@ impl DepartedFrame {
 pub trait FrameRelease: Send {
     fn mechanism(&self) -> ReleaseMechanism;
 
-    /// Sends a train and adds the outcome of each frame to `gone`; returns when the last one has left. The caller must be early enough,
-    /// by [`Self::lead_time`] before the first departure time. Frames that are overdue are sent at once and flagged.
+    /// Sends a train and adds the outcome of each frame to `gone`; returns when the last frame has left. The
+    /// caller must call it early enough, by [`Self::lead_time`] before the first departure time. Overdue
+    /// frames are sent immediately and flagged.
     fn release_train(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error>;
 
     /// Minimum time between the hand-over of a train and the departure of its first probe.
@@ -147,7 +148,7 @@ pub trait FrameRelease: Send {
     }
 }
 
-/// A mechanism that gets the next train while it still sends the last one, so that no time passes between them.
+/// A mechanism that accepts the next train while it still sends the last one, so that there is no pause between them.
 ///
 /// Invariant: trains come back in the order in which they were begun.
 pub trait ReleasePipeline: Send {

@@ -14,17 +14,18 @@ use std::ops::Range;
 
 /// Time between the call and the first train, so that it is not late.
 const FIRST_TRAIN_DELAY: Nanos = Nanos::from_millis(1);
-/// Trains nearer to each other than this plus the lead are given to the mechanism together: there is no time for another call in between.
+/// Trains that are closer together than this plus the lead time are given to the mechanism together, because
+/// there is no time for another call in between.
 const JOINED_TRAIN_DISTANCE: Nanos = Nanos::from_millis(4);
-/// Maximum number of frames that are given together, unless they are of one train.
+/// Maximum number of frames that are given to the mechanism together, unless they belong to one train.
 const MAX_FRAMES_PER_BATCH: usize = 400;
-/// Longest wait before it checks whether to stop.
+/// Longest wait before the loop checks whether to stop.
 const STOP_CHECK_INTERVAL: Nanos = Nanos::from_millis(50);
 
 /// Content of the probes to a target.
 #[derive(Clone, Debug)]
 pub enum ProbeContent {
-    /// Datagrams with the probe's number and the person responsible for it, as far as there is room (RFC 9511).
+    /// Datagrams with the probe's number, and with the contact for the probes as far as there is room (RFC 9511).
     Datagram {
         ends: ProbeFrameEndpoints,
         /// Source and target port.
@@ -35,8 +36,9 @@ pub enum ProbeContent {
     Frame(Vec<u8>),
 }
 
-/// Returns whether a frame may be sent as a probe: an untagged frame of the kind that [`check_frame`] allows, from the interface's own
-/// address to the target's. Nothing else is a probe: options such as a source route would lead it past the target.
+/// Returns whether a frame may be sent as a probe: an untagged frame of the kind that [`check_frame`] allows,
+/// from the interface's own address to the target's. Other frames are refused: options such as a source route
+/// would lead them past the target.
 pub fn is_frame_between(frame: &[u8], ends: &ProbeFrameEndpoints) -> bool {
     check_frame(frame).is_ok_and(|(_, found)| (found.source, found.target) == (ends.source, ends.target))
 }
@@ -57,7 +59,8 @@ impl ProbeContent {
                 let mut payload = vec![0; room];
                 if room >= PROBE_NUMBER_BYTES {
                     payload[..PROBE_NUMBER_BYTES].copy_from_slice(&probe.number.to_be_bytes());
-                    let text = frame::attribution_bytes(about.as_deref(), room - PROBE_NUMBER_BYTES);
+                    let text_room = room - PROBE_NUMBER_BYTES;
+                    let text = frame::attribution_bytes_or_default(about.as_deref(), text_room);
                     payload[PROBE_NUMBER_BYTES..PROBE_NUMBER_BYTES + text.len()].copy_from_slice(text);
                 }
                 ends.write_udp_frame(ports.0, ports.1, &payload, out);
@@ -77,11 +80,12 @@ pub struct TargetProbesToSend {
 #[derive(Debug)]
 pub struct SendOutcome {
     pub records: Vec<ProbeRecord>,
-    /// The limit that ended it early, if one did.
+    /// The limit that ended the schedule early, if one did.
     pub refused: Option<BudgetExceeded>,
 }
 
-/// Sends a schedule; train after train goes to the next target. Ends early when `stop` says so or a limit is met.
+/// Sends a schedule; each train goes to the next target in turn. Ends early when `stop` returns true or
+/// a limit is reached.
 pub fn send_schedule(
     schedule: &ProbeSchedule,
     aims: &mut [TargetProbesToSend],
@@ -104,7 +108,8 @@ pub fn send_schedule_from(
 ) -> Result<SendOutcome, Error> {
     let lead = longest_lead_time(aims);
     let mut sent = SendOutcome { records: Vec::with_capacity(schedule.probes().len()), refused: None };
-    // A ring sends all its frames back to back, so it must not get two trains at once. Several targets take turns by train.
+    // A ring sends all its frames back to back, so it must not get two trains at once. With several targets,
+    // each train goes to another target.
     let single =
         aims.len() > 1 || aims.iter().any(|aim| aim.dispatcher.mechanism() == ReleaseMechanism::Ring);
     for (turn, range) in
@@ -150,7 +155,7 @@ fn unsent_probe_record(probe: &PlannedProbe, start: MonoTime) -> ProbeRecord {
     DepartedFrame::new_unsent().into_record(*probe, start + probe.at)
 }
 
-/// Waits until it is time to give a train; `false` if it is to stop.
+/// Waits until the train must be handed over; returns `false` if the schedule is to stop.
 fn wait_until_due(at: MonoTime, lead: Nanos, stop: &dyn Fn() -> bool) -> bool {
     let until = (at - lead).as_nanos();
     loop {
@@ -165,7 +170,7 @@ fn wait_until_due(at: MonoTime, lead: Nanos, stop: &dyn Fn() -> bool) -> bool {
     }
 }
 
-/// Divides a schedule into the parts that are given to the mechanism at once.
+/// Divides a schedule into batches that are given to the mechanism at once.
 fn split_into_batches(probes: &[PlannedProbe], single: bool, near: Nanos) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     for (index, probe) in probes.iter().enumerate() {

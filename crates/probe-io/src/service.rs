@@ -5,10 +5,12 @@
 //!  program B ---> intake (checks, one thread each) -> queue -> outlet (one thread) -> release mechanism -> interface
 //!  program C --/                                              \-> report, answers --> program C
 //! ```
-//! The rules are in [`packetrig_probe::service`]; this module has the sockets and threads. The protocol is in the crate `release`.
+//! The rules are in [`packetrig_probe::service`]; this module has the sockets and threads. The protocol is
+//! in the crate `packetrig-release`.
 //!
-//! Invariants: only the outlet sends, and it takes each packet from the limits of its target first. No client waits for another one:
-//! messages that a client does not read wait in its own outbox; with a full one, nothing more is read from it.
+//! Invariants: only the outlet sends, and it charges each packet to the limits of its target first. No client
+//! waits for another one: messages that a client does not read wait in its own outbox, and while the outbox
+//! is full, the service reads nothing more from that client.
 
 mod admission;
 mod answers;
@@ -48,7 +50,7 @@ use totals::ServiceTotals;
 /// Longest wait before a thread checks whether to stop.
 const STOP_CHECK_INTERVAL_NS: u64 = 20_000_000;
 
-/// A user who may use the service, and the highest priority that they may ask for.
+/// A user who may use the service, and the highest priority that the user may request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllowedUser {
     pub user: u32,
@@ -57,14 +59,14 @@ pub struct AllowedUser {
 
 #[derive(Clone, Debug)]
 pub struct ServiceOptions {
-    /// Root and the user of the service always may.
+    /// Users who may use the service, besides root and the service's own user.
     pub allowed: Vec<AllowedUser>,
     pub quota: ClientQuota,
     /// Release times further ahead are refused.
     pub horizon: Nanos,
     /// A packet that leaves later than this after its time is flagged late.
     pub tolerance: Nanos,
-    /// Every permitted target has these limits or higher ones.
+    /// Limits that every permitted target has at least.
     pub least_limits: TargetLimits,
 }
 
@@ -88,7 +90,7 @@ struct ServiceInterface {
     mechanism: ReleaseMechanism,
     /// Bytes of the longest frame that the mechanism sends.
     longest_frame: usize,
-    /// Frames are handed to the mechanism this long before their departure.
+    /// Time before their departure at which frames are handed to the mechanism.
     lead: Nanos,
 }
 

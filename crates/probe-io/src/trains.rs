@@ -1,9 +1,9 @@
 //! Sends trains to a target, one after the other as an estimator requests them, and reports the outcome of each.
 //!
-//! Only one is under way at a time: the estimator is asked for the next one when the last one has been answered or given up. The estimator
-//! evaluates the trains ([`packetrig_probe::estimate`]).
+//! Only one train is sent at a time: the estimator is asked for the next one after the last one was answered
+//! or its time limit has passed. The estimator evaluates the trains ([`packetrig_probe::estimate`]).
 //!
-//! Invariant: a train begins only when all of it fits in the limits; it is never cut in two by them.
+//! Invariant: a train begins only when the limits allow all of it; they never cut a train in two.
 
 use crate::listener::PacketListener;
 use crate::path::ProbePath;
@@ -31,7 +31,7 @@ pub enum TrainSeriesEndReason {
     /// The estimator has what it needs, or gives up.
     Done,
     Stopped,
-    /// Too many were lost.
+    /// Too many probes were lost.
     Lossy,
     /// A host or router reported that probes are administratively prohibited.
     Prohibited,
@@ -51,7 +51,7 @@ pub struct TrainSender<'a> {
     /// Departure time of the last probe.
     last: MonoTime,
     is_prohibited: bool,
-    /// Apparent offset of the far clock, by the first probe that it reported.
+    /// Apparent offset of the far clock, computed from the first probe that the far end reported.
     far_ahead: Option<u64>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> TrainSender<'a> {
     ) -> Result<TrainSeriesEndReason, Error> {
         while let Some(ask) = estimator.next_train() {
             let passed = self.send_train_through_path(&ask, stop)?;
-            // A train that was cut short measures nothing, so the estimator does not get it.
+            // A train that was interrupted measures nothing, so the estimator does not get it.
             if stop() {
                 return Ok(TrainSeriesEndReason::Stopped);
             }
@@ -162,16 +162,17 @@ impl<'a> TrainSender<'a> {
         if self.arrival == ArrivalRule::Near {
             return Ok(records.iter().map(PassedProbe::from_round_trip).collect());
         }
-        // The clocks need not agree: one offset is taken from all trains alike, so it cancels in every difference of arrivals. It only
-        // keeps the numbers near to this node's clock.
+        // The clocks need not agree: the same offset is subtracted from all trains, so it cancels in every
+        // difference of arrivals. It only keeps the numbers close to this node's clock.
         self.far_ahead = self.far_ahead.or_else(|| records.iter().find_map(apparent_far_clock_offset));
         let far_ahead = self.far_ahead.unwrap_or(0);
-        Ok(records.iter().map(|record| PassedProbe::one_way(record, far_ahead)).collect())
+        Ok(records.iter().map(|record| PassedProbe::from_one_way(record, far_ahead)).collect())
     }
 
     fn send_train(&mut self, ask: &TrainRequest, begins: MonoTime) -> Result<(), Error> {
         let mut frames = Vec::with_capacity(ask.probes.len());
-        // Numbers go on over all trains, so that a late answer to an earlier train is not taken for one to this train.
+        // Numbers continue over all trains, so that a late answer to an earlier train is not mistaken for an
+        // answer to this one.
         for (probe, number) in ask.probes.iter().zip(self.sent..) {
             let mut frame = Vec::new();
             self.method.write_probe(number, begins + probe.at, probe.length, &mut frame);
@@ -184,7 +185,7 @@ impl<'a> TrainSender<'a> {
             .map(|(probe, frame)| DueFrame { at: begins + probe.at, frame })
             .collect();
         let mut gone = Vec::with_capacity(due.len());
-        // The budget was asked about the whole train, and nothing else uses it meanwhile.
+        // The budget has allowed the whole train, and nothing else uses it meanwhile.
         self.dispatcher.send_train(&due, &mut gone)?;
         for ((probe, due), gone) in ask.probes.iter().zip(&due).zip(gone) {
             let length = frame_length(due.frame);
@@ -200,7 +201,7 @@ impl<'a> TrainSender<'a> {
     /// Listens until all probes from `first` on are answered, or their time is over.
     fn receive_answers(&mut self, first: usize, stop: &dyn Fn() -> bool) -> Result<(), Error> {
         let deadline = now() + self.answer_timeout;
-        while self.has_unanswered(first) && now() < deadline && !stop() && !self.is_prohibited {
+        while self.has_unanswered_probes(first) && now() < deadline && !stop() && !self.is_prohibited {
             self.handle_arrivals(deadline.since(now()))?;
         }
         // If this thread had no processor until the deadline, the answers are still in the ring.
@@ -208,7 +209,7 @@ impl<'a> TrainSender<'a> {
     }
 
     /// Returns whether a probe from `first` on was sent and is not answered.
-    fn has_unanswered(&self, first: usize) -> bool {
+    fn has_unanswered_probes(&self, first: usize) -> bool {
         self.series.records()[first..]
             .iter()
             .any(|record| record.answered.is_none() && !record.flags.contains(&ProbeFlag::Unsent))

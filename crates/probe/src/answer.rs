@@ -1,6 +1,7 @@
 //! Reads received frames as answers to probes.
 //!
-//! It does not find the probe of an answer: the method that wrote the probes compares identifier, ports and numbers.
+//! This module does not find the probe of an answer: the method that wrote the probes compares
+//! identifier, ports and numbers.
 //!
 //! Invariant: a [`ProbeAnswer`] is a whole IP packet that is not a fragment; garbage gives none and never panics.
 
@@ -16,11 +17,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct ProbeAnswer<'a> {
     pub from: IpAddr,
     pub to: IpAddr,
-    /// TTL (IPv4) or hop limit (IPv6) that it had left on arrival.
+    /// TTL (IPv4) or hop limit (IPv6) of the packet on arrival.
     pub hop_limit: u8,
     /// Differentiated services code point and ECN bits.
     pub class: u8,
-    /// True if every checksum in it is right.
+    /// True if all checksums in the packet are right.
     pub is_sound: bool,
     pub content: AnswerContent<'a>,
 }
@@ -61,7 +62,7 @@ pub enum PathFailure {
     Unreachable,
     /// The hop limit was used up.
     TooManyHops,
-    /// It is too long for a link of the path.
+    /// The packet is too long for a link of the path.
     TooLong,
     Other,
 }
@@ -73,11 +74,11 @@ pub struct QuotedPacket<'a> {
     pub target: IpAddr,
     /// IP protocol of the packet: 1 or 58 for echo, 6 for TCP, 17 for UDP.
     pub protocol: u8,
-    /// The first four bytes of what IP carried: both ports, or type, code and checksum.
+    /// The first four bytes of the IP payload: both ports, or type, code and checksum.
     pub first: [u8; 4],
-    /// The next four: the sequence number of TCP, identifier and sequence of an echo.
+    /// The next four bytes of the IP payload: the sequence number of TCP, or identifier and sequence of an echo.
     pub second: [u8; 4],
-    /// The rest of the quote; often nothing (RFC 792 demands eight bytes of what IP carried).
+    /// The rest of the quote; often empty (RFC 792 demands only eight bytes of the IP payload).
     pub rest: &'a [u8],
 }
 
@@ -94,7 +95,7 @@ impl QuotedPacket<'_> {
     }
 }
 
-/// The IP header of a packet, read.
+/// The parsed IP header of a packet, and its payload.
 struct IpPacket<'a> {
     from: IpAddr,
     to: IpAddr,
@@ -105,25 +106,26 @@ struct IpPacket<'a> {
     carried: &'a [u8],
 }
 
-/// Reads a frame without FCS. `lacks_checksum`: its sender is on this machine and left the checksum of what IP carries to a network card.
-/// That checksum is then not checked.
+/// Reads a frame without FCS. `lacks_checksum`: the sender is on this machine and left the checksum of the IP
+/// payload to a network card, so that checksum is not checked.
 pub fn read_answer(frame: &[u8], lacks_checksum: bool) -> Option<ProbeAnswer<'_>> {
     let packet = read_ip_packet(read_be16(frame, 12)?, frame.get(ETHERNET..)?, false)?;
-    let is_sound = packet.is_sound && (lacks_checksum || is_digest_right(&packet));
+    let is_sound = packet.is_sound && (lacks_checksum || is_transport_checksum_right(&packet));
     let content = read_answer_content(&packet)?;
     let IpPacket { from, to, hop_limit, class, .. } = packet;
     Some(ProbeAnswer { from, to, hop_limit, class, is_sound, content })
 }
 
 /// Returns whether the checksum of the IP payload is right. A UDP checksum of zero means "none", over IPv4 only (RFC 768; RFC 8200, 8.1).
-fn is_digest_right(packet: &IpPacket<'_>) -> bool {
+fn is_transport_checksum_right(packet: &IpPacket<'_>) -> bool {
     // Over IPv6 the sum must be present, because IPv6 has no header checksum that would protect the addresses.
     let has_none = packet.protocol == PROTOCOL_UDP && packet.carried.get(6..8) == Some(&[0, 0]);
     has_none && packet.from.is_ipv4()
         || transport_sum(packet.from, packet.to, packet.protocol, packet.carried) == 0xffff
 }
 
-/// `is_quoted`: the packet is quoted in an error, so it may be shorter than its header says.
+/// Reads an IP packet. If `is_quoted`, the packet is quoted in an ICMP error, so it may be shorter
+/// than its header says.
 fn read_ip_packet(ether_type: u16, bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     match ether_type {
         ETHER_IPV4 => read_ipv4(bytes, is_quoted),
@@ -136,7 +138,7 @@ fn read_ipv4(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     let first = *bytes.first()?;
     let header = usize::from(first & 15) * 4;
     let length = usize::from(read_be16(bytes, 2)?);
-    // Offset and "more fragments": the first of several fragments counts, too.
+    // Fragment offset and "more fragments" flag: the first of several fragments is refused, too.
     let is_piece = read_be16(bytes, 6)? & 0x3fff != 0;
     if first >> 4 != 4 || header < IPV4 || is_piece {
         return None;

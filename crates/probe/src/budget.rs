@@ -20,7 +20,8 @@ pub enum BudgetExceeded {
     Lease,
 }
 
-/// The state of both buckets. A quantity is the time that it takes to refill, so nothing accumulates rounding errors.
+/// The state of both buckets. Each level is stored as the time that it takes to refill the bucket, so that
+/// no rounding errors accumulate.
 #[derive(Clone, Debug)]
 pub struct ProbeBudget {
     limits: TargetLimits,
@@ -45,18 +46,19 @@ impl ProbeBudget {
         self.limits
     }
 
-    /// Returns this budget with other limits; what was used of it stays used.
+    /// Returns this budget with other limits; probes and bits that were used stay used.
     #[must_use]
     pub const fn with_limits(self, limits: TargetLimits) -> Self {
         Self { limits, ..self }
     }
 
     /// Returns whether both buckets are full at this time.
-    pub const fn is_full(&self, at: MonoTime) -> bool {
+    pub const fn are_buckets_full(&self, at: MonoTime) -> bool {
         self.probes_full_at <= at.as_nanos() && self.bits_full_at <= at.as_nanos()
     }
 
-    /// The earliest time from `at` on at which a train may begin. `train` has, for each frame, the time after the beginning and the length.
+    /// The earliest time from `at` on at which a train may begin. For each frame, `train` has its time after
+    /// the beginning and its length in bytes.
     pub fn earliest_start(
         &self,
         at: MonoTime,
@@ -67,9 +69,9 @@ impl ProbeBudget {
         self.check_train(full, train.clone())?;
         let mut late = full;
         let mut early = at;
-        // Until the train begins, the buckets only fill: the check fails before one time and holds after it.
-        // The code halves the interval instead of using a formula: two buckets and the distances of the train
-        // make a sum without a simple inverse.
+        // Until the train begins, the buckets only fill, so the check fails before one point in time and
+        // succeeds after it. The interval is halved until that point is found: with two buckets and the
+        // distances of a train there is no simple formula.
         while late.since(early) > START_SEARCH_RESOLUTION {
             let middle = early + Nanos::new(late.since(early).as_u64() / 2);
             if self.check_train(middle, train.clone()).is_ok() { late = middle } else { early = middle }
@@ -88,16 +90,17 @@ impl ProbeBudget {
         train.try_for_each(|(after, length)| copy.deduct_frame(begins + after, length))
     }
 
-    /// Takes a frame of `length` bytes with departure time `at`; times must not decrease. A refusal takes nothing.
+    /// Deducts a frame of `length` bytes with departure time `at` from both buckets; times must not decrease.
+    /// A refusal deducts nothing.
     pub fn deduct_frame(&mut self, at: MonoTime, length: u32) -> Result<(), BudgetExceeded> {
         let at = at.as_nanos();
         let limits = self.limits;
-        // The total first: with it used up, no wait would help.
+        // The total is checked first: if it is used up, waiting does not help.
         if self.taken >= limits.most {
             return Err(BudgetExceeded::Most(limits));
         }
-        // The bucket as a virtual clock (GCRA, ITU-T I.371): a full bucket has its time in the past, and a frame fits if the time at
-        // which the bucket is full again is at most one burst ahead.
+        // Each bucket is a virtual clock (GCRA, ITU-T I.371): a full bucket has its time in the past, and a
+        // frame fits if the time at which the bucket is full again is at most one burst ahead.
         let room = refill_ns(u64::from(limits.burst), limits.probes_per_s);
         let probes = self.probes_full_at.max(at).saturating_add(refill_ns(1, limits.probes_per_s));
         // `refill_ns` divides by at least 1, so a rate of 0 must be refused here.
@@ -120,7 +123,7 @@ impl ProbeBudget {
 
 /// The time in nanoseconds that it takes to refill `amount`.
 fn refill_ns(amount: u64, per_s: u64) -> u64 {
-    // Saturated, because the limits of `TargetLimits::NONE` are the largest numbers.
+    // Saturating, because the limits of `TargetLimits::NONE` are the largest numbers.
     Nanos::from_secs(1).as_u64().saturating_mul(amount) / per_s.max(1)
 }
 

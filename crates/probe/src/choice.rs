@@ -1,8 +1,9 @@
 //! Chooses the release mechanism if the user does not.
 //!
-//! `spin`, a real-time sender that sleeps and then spins, was mostly as exact under load as `gate`, by the 99th percentile
-//! (docs/results/probe). It needs nothing of the interface and delays nothing else in the kernel, so it is the default. If a calibration found
-//! it more than twice as far off, the gate is used, where it works.
+//! `spin`, a real-time sender that sleeps and then spins, was mostly as exact under load as `gate`, by the
+//! 99th percentile (docs/results/probe). It needs no feature of the interface and delays no other traffic in
+//! the kernel, so it is the default. If a calibration measured more than twice the timing error of `gate`,
+//! the gate is used where it works.
 
 use crate::{ErrorSpread, ReleaseMechanism};
 use serde::{Deserialize, Serialize};
@@ -40,15 +41,15 @@ impl CalibrationResult {
     }
 }
 
-/// A mechanism that works at this interface, and the reason.
+/// Chooses a mechanism that works at this interface. Returns it with the reason.
 pub fn choose_mechanism(
     can: impl Fn(ReleaseMechanism) -> bool,
     found: Option<&CalibrationResult>,
 ) -> (ReleaseMechanism, String) {
     let spin = found.and_then(|found| found.p99_ns(ReleaseMechanism::Spin));
     let gate = found.and_then(|found| found.p99_ns(ReleaseMechanism::Gate));
-    // The p99 decides, not the maximum: in a VM, rare maxima of 0.2 to 9 ms come with every mechanism. The factor is two, because the
-    // measurements of decision 0015 show no smaller difference.
+    // The p99 decides, not the maximum: in a VM, rare maxima of 0.2 to 9 ms occur with every mechanism. The
+    // factor is two, because the measurements of decision 0015 show no smaller difference.
     match (spin, gate) {
         (Some(spin), Some(gate)) if spin <= gate.saturating_mul(2) => (
             ReleaseMechanism::Spin,
@@ -64,7 +65,7 @@ pub fn choose_mechanism(
                 of {spin} ns with spin"
             ),
         ),
-        // A calibration that lacks one of the two compares nothing.
+        // A calibration without a value for both mechanisms allows no comparison.
         _ => (
             ReleaseMechanism::Spin,
             "the default; `packetrig probe calibrate` compares it with the other mechanisms".into(),

@@ -1,12 +1,13 @@
 //! Estimates from trains of probes: the rate of a path's narrowest link (capacity), and how much of it is free (available rate).
 //!
-//! The caller asks a [`RateEstimator`] for the next train, reports its outcome, and asks for the answer in the end. An estimator
-//! neither sends nor waits, so a simulated path does as well as a real one. Capacity from differences of minimum round-trip times is left
-//! out, because patents cover it.
+//! The caller asks a [`RateEstimator`] for the next train, reports its outcome, and finally asks for the
+//! answer. An estimator neither sends nor waits, so it also works with a simulated path. Estimating the
+//! capacity from differences of minimum round-trip times is left out, because patents cover it.
 //!
-//! Invariants: distances at the far end are compared with the *measured* distances at departure, never with planned ones; and a
-//! method that does not converge gives a typed [`NoEstimateReason`], not a number. Rates are of frames (from the Ethernet header on, without
-//! FCS), as queueing disciplines count them; [`RateEstimate::packets_per_frame`] turns them into rates of packets.
+//! Invariants: distances at the far end are compared with the *measured* distances at departure, never with
+//! planned ones. A method that does not converge returns a typed [`NoEstimateReason`], not a number. Rates
+//! are those of frames (from the Ethernet header on, without FCS), as queueing disciplines count them;
+//! [`RateEstimate::packets_per_frame`] converts them to rates of packets.
 
 mod agreement;
 mod chirp;
@@ -41,7 +42,7 @@ const ETHERNET: u32 = 14;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrainRequest {
     pub probes: Vec<PlannedProbe>,
-    /// Least time without probes before it.
+    /// Minimum time without probes before the train.
     pub pause: Nanos,
 }
 
@@ -57,14 +58,14 @@ pub struct PassedProbe {
     pub came: Option<u64>,
     /// Error bound of both times together.
     pub doubt: u64,
-    /// It did not leave, or its sender was disturbed and no stamp of the kernel shows when it left.
+    /// True if the probe did not leave, or if its sender was disturbed and no stamp of the kernel shows when it left.
     pub disturbed: bool,
 }
 
 impl PassedProbe {
-    /// Uses the arrival at the far end: measures the way there. `far_ahead` is subtracted from arrivals. It need not be exact; it keeps
-    /// delays so small that floats can tell them apart.
-    pub fn one_way(record: &ProbeRecord, far_ahead: u64) -> Self {
+    /// Measures the way to the far end, by the arrival there. `far_ahead` is subtracted from arrival times.
+    /// It need not be exact: it only keeps the delays small enough for floats to distinguish them.
+    pub fn from_one_way(record: &ProbeRecord, far_ahead: u64) -> Self {
         let passed = Self::from_record(record, record.far_arrival);
         Self { came: passed.came.map(|came| came.saturating_sub(far_ahead)), ..passed }
     }
@@ -76,7 +77,8 @@ impl PassedProbe {
 
     fn from_record(record: &ProbeRecord, came: Option<crate::ProbeStamp>) -> Self {
         use crate::ProbeFlag::{Dropped, Stolen, Unsent};
-        // The driver's stamp comes after every queue of the sender. A card's stamp is later, but of another clock.
+        // The driver's stamp is taken after all queues of the sender. A card's stamp is later, but it is of
+        // another clock.
         let stamped = DepartureStamp::last_local_departure(&record.departures);
         let left = record.local_departure();
         // If the processor was taken away, the kernel's stamp shows when the frame really left. The mechanism's own reading of the clock
@@ -144,16 +146,16 @@ pub struct EstimateQuality {
     pub trains: usize,
     /// Number of trains from which the estimate was computed.
     pub used: usize,
-    /// Share of the used ones that agree with the answer.
+    /// Share of the used trains that agree with the answer.
     pub share: f64,
-    /// Their spread (10th to 90th percentile), relative to the answer.
+    /// Spread of the used trains (10th to 90th percentile), relative to the answer.
     pub spread: f64,
     /// Uncertainty of the stamps, relative to the answer.
     pub stamps: f64,
     /// Probes before each pair or train, to empty token buckets.
     pub primers: u32,
     pub discarded: DiscardedTrains,
-    /// Other rates that many pairs agreed on.
+    /// Other rates on which many pairs agree.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub modes: Vec<SampleCluster>,
 }
@@ -161,17 +163,18 @@ pub struct EstimateQuality {
 /// Trains that were not used, by the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DiscardedTrains {
-    /// A probe of it was lost.
+    /// Trains with a lost probe.
     pub lost: usize,
     /// Trains with a probe whose departure time is unknown.
     pub unstamped: usize,
-    /// The sender was disturbed.
+    /// Trains whose sender was disturbed.
     pub disturbed: usize,
-    /// Probes overtook each other.
+    /// Trains whose probes overtook each other.
     pub reordered: usize,
     /// Trains whose probes did not leave close enough together, or not at the requested rate.
     pub unlike: usize,
-    /// Its probes arrived so close together that the clocks cannot tell them apart: a token bucket or a batching receiver.
+    /// Trains whose probes arrived so close together that the clocks cannot tell them apart, because of a
+    /// token bucket or a batching receiver.
     pub together: usize,
 }
 
@@ -185,7 +188,10 @@ pub enum NoEstimateReason {
     )]
     TooFew { have: usize, wanted: usize, trains: usize, discarded: DiscardedTrains },
     /// The path does not spread the probes: it is faster than they can be sent, or a bucket holds much of a train.
-    #[error("the path did not spread {train} probes that left {gap_ns} ns apart: {}", not_spread(*.at_least, *.bucket_bytes))]
+    #[error(
+        "the path did not spread {train} probes that left {gap_ns} ns apart: {}",
+        describe_unspread_path(*.at_least, *.bucket_bytes)
+    )]
     NotSpread {
         train: u32,
         gap_ns: u64,
@@ -200,21 +206,24 @@ pub enum NoEstimateReason {
     )]
     Bucket { frames: u32 },
     /// The rates of the pairs are spread too widely, or too many pairs show no rate.
-    #[error("too few pairs agree on one rate: the largest group has {:.0} % of {pairs}; --method train needs no pairs", .share * 100.0)]
+    #[error(
+        "too few pairs agree on one rate: the largest group has {:.0} % of {pairs} pairs; --method train needs no pairs",
+        .share * 100.0
+    )]
     NoMode { pairs: usize, share: f64 },
-    /// It would need more trains, or traffic is too heavy.
-    #[error("not converged after {trains} trains: {what}")]
+    /// The method would need more trains, or other traffic is too heavy.
+    #[error("the estimate did not converge after {trains} trains: {what}")]
     NotConverged { trains: usize, what: String },
-    #[error("stopped: {:.0} % of the probes were lost; shorter trains (--longest) fit into shorter queues", .share * 100.0)]
+    #[error("stopped: {:.0} % of the probes were lost; use shorter trains (--longest)", .share * 100.0)]
     Loss { share: f64 },
 }
 
 /// Describes the possible reasons why a path does not spread probes.
-fn not_spread(at_least: Option<f64>, bucket_bytes: u64) -> String {
+fn describe_unspread_path(at_least: Option<f64>, bucket_bytes: u64) -> String {
     let bucket = format!("a token bucket holds more than {bucket_bytes} bytes");
     at_least.map_or_else(
-        || format!("they arrived in batches, so the path may be faster than they can tell, or {bucket}"),
-        |rate| format!("it carries at least {:.3} Mbit/s, or {bucket}", rate / 1e6),
+        || format!("the probes arrived in batches, so the path may be faster than they show, or {bucket}"),
+        |rate| format!("the path carries at least {:.3} Mbit/s, or {bucket}", rate / 1e6),
     )
 }
 
@@ -235,7 +244,7 @@ impl DiscardedTrains {
             ("without departure stamp", self.unstamped),
             ("sender disturbed", self.disturbed),
             ("reordered", self.reordered),
-            ("not sent as asked", self.unlike),
+            ("not sent as requested", self.unlike),
             ("arrived together", self.together),
         ];
         let words: Vec<_> =
@@ -249,7 +258,7 @@ fn packets_per_frame(length: u32) -> f64 {
     f64::from(length.saturating_sub(ETHERNET)) / f64::from(length.max(1))
 }
 
-/// A distance between probes: never negative, and saturated at the longest time.
+/// Converts a distance between probes; negative values become zero, and the largest ones the longest time.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut off at both ends")]
 fn clamp_to_nanos(ns: f64) -> Nanos {
     Nanos::new(ns.max(0.0) as u64)

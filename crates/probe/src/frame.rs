@@ -70,7 +70,7 @@ impl ProbeFrameEndpoints {
         ETHERNET + if self.source.is_ipv4() { IPV4 } else { IPV6 }
     }
 
-    /// Writes a datagram into `frame`, in place of its old content.
+    /// Writes a UDP datagram into `frame` and replaces its old content.
     pub fn write_udp_frame(&self, source_port: u16, target_port: u16, payload: &[u8], frame: &mut Vec<u8>) {
         let at = self.begin_frame(PROTOCOL_UDP, UDP + payload.len(), frame);
         frame.extend(source_port.to_be_bytes());
@@ -87,7 +87,7 @@ impl ProbeFrameEndpoints {
         pad_frame(frame);
     }
 
-    /// An echo request of ICMP or ICMPv6.
+    /// Writes an echo request of ICMP or ICMPv6 into `frame` and replaces its old content.
     pub fn write_echo_frame(&self, identifier: u16, sequence: u16, payload: &[u8], frame: &mut Vec<u8>) {
         let protocol = if self.source.is_ipv4() { PROTOCOL_ICMP } else { PROTOCOL_ICMPV6 };
         let kind = if self.source.is_ipv4() { 8 } else { 128 };
@@ -102,7 +102,8 @@ impl ProbeFrameEndpoints {
     }
 
     pub fn write_tcp_frame(&self, segment: &TcpSegment<'_>, frame: &mut Vec<u8>) {
-        // The data offset counts words of four bytes, in four bits: options that are no whole word are cut.
+        // The data offset counts words of four bytes, in four bits. Options that are not a whole word are cut
+        // off.
         let header = 20 + segment.options.len() / 4 * 4;
         let at = self.begin_frame(PROTOCOL_TCP, header + segment.payload.len(), frame);
         frame.extend(segment.source_port.to_be_bytes());
@@ -120,7 +121,7 @@ impl ProbeFrameEndpoints {
         pad_frame(frame);
     }
 
-    /// Writes Ethernet and IP headers for `carried` bytes. Returns the offset behind them.
+    /// Writes Ethernet and IP headers for `carried` bytes into the cleared frame. Returns the offset after them.
     fn begin_frame(&self, protocol: u8, carried: usize, frame: &mut Vec<u8>) -> usize {
         frame.clear();
         frame.extend(self.next_mac);
@@ -151,7 +152,8 @@ impl ProbeFrameEndpoints {
     }
 }
 
-/// The sum over what IP carries, with its pseudo header where the protocol has one; all ones if the checksum in it is right.
+/// The ones' complement sum over the IP payload, with the pseudo header if the protocol has one. It is all
+/// ones if the checksum in the payload is right.
 pub(crate) fn transport_sum(source: IpAddr, target: IpAddr, protocol: u8, carried: &[u8]) -> u16 {
     // ICMP has no pseudo header (RFC 792). The other protocols have, ICMPv6 included (RFC 4443, 2.3).
     let mut sum = ChecksumSum::default();
@@ -170,7 +172,8 @@ pub(crate) fn transport_sum(source: IpAddr, target: IpAddr, protocol: u8, carrie
     sum.folded_sum()
 }
 
-/// The address in IPv6's form. A pair of both families, which no caller makes, becomes a mapped address.
+/// The address in the form of IPv6. A pair with addresses of both families, which no caller makes,
+/// gets a mapped address.
 fn ipv6_octets(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -188,8 +191,9 @@ fn pad_frame(frame: &mut Vec<u8>) {
     }
 }
 
-/// Contact and purpose for the payload of a probe (RFC 9511): as much of `about` as fits.
-pub fn attribution_bytes(about: Option<&str>, room: usize) -> &[u8] {
+/// Contact and purpose for the payload of a probe (RFC 9511), as much as fits into `room` bytes: `about`, or
+/// `packetrig probe` without one.
+pub fn attribution_bytes_or_default(about: Option<&str>, room: usize) -> &[u8] {
     let text = about.unwrap_or("packetrig probe").as_bytes();
     &text[..text.len().min(room)]
 }

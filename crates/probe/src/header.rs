@@ -1,4 +1,5 @@
-//! The header of a probe file: how its records were made, so that they can be judged, and sent again.
+//! The header of a probe file: the conditions under which its records were made, so that they can
+//! be judged and repeated.
 
 use crate::ReleaseMechanism;
 use serde::{Deserialize, Serialize};
@@ -37,7 +38,7 @@ pub struct ProbeHeader {
     pub priority: Option<i32>,
     /// Processor that the sender was pinned to.
     pub cpu: Option<usize>,
-    /// A probe that was further from its departure time than this is flagged.
+    /// A probe that left earlier or later than this from its departure time is flagged.
     pub tolerance_ns: u64,
     /// The kernel's release number.
     pub kernel: String,

@@ -1,11 +1,11 @@
-//! The pure half of probing: schedules, records, limits, and the evaluation of a series of probes.
+//! The part of probing without input and output: schedules, records, limits, and the evaluation of a series of probes.
 //!
 //! ```text
 //!  ProbeSchedule --(prober: released, stamped, answered)--> ProbeRecord --> estimates, summaries
 //!     ^                             ^
 //!   limits of a ProbePermit         ProbeBudget, checked for each frame that is released
 //! ```
-//! It opens no socket and reads no clock: callers pass the time.
+//! The crate opens no socket and reads no clock: callers pass the time.
 //!
 //! Invariant: an unknown time is absent, and a known one names its clock and has a lower and an upper bound.
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
 //! Probe methods: how to write a probe and recognise its answer, one for each kind of probe.
 //!
-//! A [`ProbeMethod`] writes frames and reads answers. It handles neither their times, nor the evaluation of a series
-//! ([`crate::series`]).
+//! A [`ProbeMethod`] writes frames and reads answers. It handles neither their times, nor the evaluation
+//! of a series ([`crate::series`]).
 //!
 //! Invariant: a reply is returned only for an answer that names a number of this method, and that comes from the target or quotes a
 //! packet of ours to it.
@@ -16,14 +16,15 @@ use std::fmt::Debug;
 
 /// A kind of probe towards one target.
 pub trait ProbeMethod: Debug + Send {
-    /// Writes the frame of a probe with departure time `at`. It has `length` bytes, or the least that this kind of probe needs.
+    /// Writes the frame of a probe with departure time `at`. The frame has `length` bytes, or the minimum
+    /// that this kind of probe needs.
     fn write_probe(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>);
 
-    /// Finds the probe that a received packet answers; `None` if it is none of this method.
+    /// Finds the probe that a received packet answers; `None` if the packet answers no probe of this method.
     fn read_reply(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply>;
 }
 
-/// A borrowed method: its owner can look at it afterwards.
+/// A borrowed method, so that its owner can read its findings afterwards.
 impl<M: ProbeMethod> ProbeMethod for &mut M {
     fn write_probe(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>) {
         (**self).write_probe(number, at, length, frame);
@@ -63,15 +64,15 @@ pub enum ReplyMeaning {
 }
 
 impl ReplyMeaning {
-    /// The target itself has answered.
+    /// True if the target itself has answered.
     pub const fn is_answer(self) -> bool {
         !matches!(self, Self::Trouble(_))
     }
 }
 
-/// Stands before the number in a payload.
+/// First bytes of a payload; the number of the probe follows.
 const PROBE_PAYLOAD_MAGIC: [u8; 4] = *b"PRPB";
-/// Bytes of magic and number.
+/// Length of magic and number together.
 const MAGIC_AND_NUMBER_BYTES: usize = 8;
 
 /// A payload: the probe's number, the contact and purpose, and a pattern to the end.
@@ -93,7 +94,7 @@ impl ProbePayload {
         bytes.extend(PROBE_PAYLOAD_MAGIC);
         bytes.extend(number.to_be_bytes());
         let room = length.saturating_sub(MAGIC_AND_NUMBER_BYTES);
-        bytes.extend(frame::attribution_bytes(self.about.as_deref(), room));
+        bytes.extend(frame::attribution_bytes_or_default(self.about.as_deref(), room));
         while bytes.len() < length {
             bytes.push(bytes.len().to_le_bytes()[0]);
         }
@@ -102,7 +103,8 @@ impl ProbePayload {
 
     fn read_payload(&mut self, payload: &[u8]) -> Option<ParsedPayload> {
         let number = payload_number(payload)?;
-        // A payload is a function of number and length, so nothing has to be remembered: write it again and compare.
+        // The payload depends only on number and length, so it is not remembered but written again and
+        // compared.
         let is_whole = self.write_payload(number, payload.len()) == payload;
         Some(ParsedPayload { number, is_whole })
     }
@@ -135,7 +137,7 @@ pub(crate) fn is_own_packet(ends: &ProbeFrameEndpoints, about: &QuotedPacket<'_>
     (about.source, about.target) == (ends.source, ends.target)
 }
 
-fn is_from(ends: &ProbeFrameEndpoints, answer: &ProbeAnswer<'_>) -> bool {
+fn is_from_target(ends: &ProbeFrameEndpoints, answer: &ProbeAnswer<'_>) -> bool {
     (answer.from, answer.to) == (ends.target, ends.source)
 }
 
@@ -147,9 +149,13 @@ pub(crate) const fn meaning_of_error(what: PathFailure) -> ReplyMeaning {
     }
 }
 
-/// The probe that an error is about, by its quote. If the quote is too short to name it, an error that prohibits probing counts for the
-/// last probe: it ends the series, whichever probe it was.
-pub(crate) fn quoted_number(number: Option<u32>, what: PathFailure, last: Option<u32>) -> Option<u32> {
+/// Returns the number of the probe that an error is about. If the quote is too short to contain the number,
+/// an error that prohibits probing counts for the last probe, because it ends the series anyway.
+pub(crate) fn quoted_number_or_last(
+    number: Option<u32>,
+    what: PathFailure,
+    last: Option<u32>,
+) -> Option<u32> {
     number.or(if what == PathFailure::Prohibited { last } else { None })
 }
 
@@ -167,7 +173,7 @@ pub struct EchoMethod {
 }
 
 impl EchoMethod {
-    /// `identifier` should be one that no other program uses for its echo requests.
+    /// The identifier must not be in use by echo requests of other programs.
     pub const fn new(ends: ProbeFrameEndpoints, identifier: u16, about: Option<String>) -> Self {
         Self { ends, identifier, payload: ProbePayload::new(about), last: None }
     }
@@ -185,15 +191,16 @@ impl ProbeMethod for EchoMethod {
     fn read_reply(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
         match answer.content {
             AnswerContent::Echo { identifier, payload, .. }
-                if identifier == self.identifier && is_from(&self.ends, answer) =>
+                if identifier == self.identifier && is_from_target(&self.ends, answer) =>
             {
                 Some(self.payload.read_payload(payload)?.reply_echoed_by(answer))
             }
             AnswerContent::Error { what, about }
                 if is_own_packet(&self.ends, &about) && about.echo_numbers().0 == self.identifier =>
             {
-                // A quote has at least the echo header, with the lower half of the number. The upper half is that of the latest
-                // number which has this lower half: no error is older than 65 536 probes.
+                // A quote has at least the echo header, with the lower half of the number. The upper half is
+                // that of the latest sent number with this lower half, because no error is older than 65 536
+                // probes.
                 let of_header = self.last.map(|last| {
                     let [.., high, low] = last.to_be_bytes();
                     last.wrapping_sub(
@@ -238,7 +245,7 @@ impl ProbeMethod for DatagramMethod {
     fn read_reply(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
         match answer.content {
             AnswerContent::Udp { from, to, payload }
-                if (from, to) == (self.port, self.own_port) && is_from(&self.ends, answer) =>
+                if (from, to) == (self.port, self.own_port) && is_from_target(&self.ends, answer) =>
             {
                 Some(self.payload.read_payload(payload)?.reply_echoed_by(answer))
             }
@@ -248,7 +255,7 @@ impl ProbeMethod for DatagramMethod {
                     && about.ports() == (self.own_port, self.port) =>
             {
                 Some(reply_without_peer_times(
-                    quoted_number(payload_number(about.rest), what, self.last)?,
+                    quoted_number_or_last(payload_number(about.rest), what, self.last)?,
                     meaning_of_error(what),
                     answer.is_sound,
                 ))
@@ -289,7 +296,8 @@ impl ProbeMethod for OneWayMethod {
     }
 }
 
-/// The first segment of a TCP connection that is never made. The kernel has no connection at the own port, so it resets a SYN/ACK.
+/// SYN segments of TCP connections that are never established. The kernel has no connection at the own port,
+/// so it answers a SYN/ACK with a reset.
 #[derive(Clone, Debug)]
 pub struct SynMethod {
     ends: ProbeFrameEndpoints,
@@ -304,7 +312,8 @@ impl SynMethod {
         Self { ends, own_port, port, first: initial_sequence(seed, 0) }
     }
 
-    /// The sequence number of a probe. They are far apart, so a target that still remembers the last SYN takes the next for a new one.
+    /// The sequence number of a probe. The numbers are far apart, so that a target that still remembers the
+    /// last SYN accepts the next one as new.
     fn probe_sequence(&self, number: u32) -> u32 {
         self.first.wrapping_add(number.wrapping_mul(SEQUENCE_NUMBER_STRIDE))
     }
@@ -345,7 +354,7 @@ impl ProbeMethod for SynMethod {
             AnswerContent::Tcp(tcp)
                 if (tcp.source_port, tcp.target_port) == (self.port, self.own_port)
                     && tcp.flags & flags::ACK != 0
-                    && is_from(&self.ends, answer) =>
+                    && is_from_target(&self.ends, answer) =>
             {
                 // A SYN takes one sequence number, so its answer acknowledges one more (RFC 9293, 3.4).
                 let number = self.probe_number(tcp.acknowledgement.wrapping_sub(1))?;

@@ -1,4 +1,5 @@
-//! Measures loss and reordering of each direction, and round trips, against any plain web server; the far end runs nothing of ours.
+//! Measures loss and reordering of each direction, and round trips, against any plain web server; the server
+//! needs no additional software.
 //!
 //! A probe is two data segments sent together, part of a valid stream of requests. A closed window keeps the server from sending. Each of
 //! the two segments opens the window by one more segment, so the server answers each with one data segment. The acknowledgement numbers in
@@ -11,11 +12,13 @@
 //!  C2               S1|d0  S2|d0                  first lost
 //!  C1               S1|d1                         second lost        (Si|d: data that acknowledges d)
 //! ```
-//! If the answers do not suffice, we ask the server for its state. It replies to a byte that it has long had with the number that it
-//! expects and the number that it will send next: lost answers differ from lost probes there. A probe that is still unclear counts as
-//! ambiguous, with the reason. The method is that of OneProbe (Luo, Chan, Chang: USENIX ATC 2009).
+//! If the answers do not suffice, we ask the server for its state: we send a byte again that it received long
+//! ago. It replies with the number that it expects and the number that it will send next, which distinguishes
+//! lost answers from lost probes. A probe that is still unclear counts as ambiguous, with the reason. The
+//! method is that of OneProbe (Luo, Chan, Chang: USENIX ATC 2009).
 //!
-//! It neither sends nor waits: [`OneprobeMachine`] takes the time and the received segments, and returns what to send.
+//! The module neither sends nor waits: [`OneprobeMachine`] takes the time and the received segments, and
+//! returns what to send.
 //!
 //! Invariant: every probe that was sent is in exactly one account; round trips of handshakes and of data are never mixed.
 
@@ -41,7 +44,7 @@ pub struct OneprobeOptions {
     pub every_ns: u64,
     /// Bytes of data in each segment that is sent.
     pub payload: u16,
-    /// Bytes of data in each segment the server answers with (announced as the largest it may send).
+    /// Bytes of data in each segment of the server's answer (announced as its maximum segment size).
     pub answer: u16,
     /// Seed of the initial sequence numbers.
     pub seed: u64,

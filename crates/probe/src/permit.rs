@@ -1,7 +1,7 @@
 //! Permission to probe: the targets of this machine and their limits. It may probe only itself, unless a user or the owner allows more.
 //!
-//! The command line can allow a target within [`TargetLimits::DEFAULT_LIMITS`]. Only the owner of the machine can allow more than that, in a file
-//! on it:
+//! The command line can allow a target within [`TargetLimits::DEFAULT_LIMITS`]. Only the owner of the machine can allow
+//! more than that, in a file on it:
 //!
 //! ```toml
 //! about = "https://lab.example/probes"     # who probes and why; travels in every probe that has room (RFC 9511)
@@ -25,7 +25,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Probes that must have had their time before loss can end a series.
+/// Minimum number of probes whose time for an answer is over before loss can end a series.
 const MIN_PROBES_FOR_LOSS: u64 = 50;
 
 /// Limits for the probes to one target.
@@ -36,7 +36,7 @@ pub struct TargetLimits {
     pub bits_per_s: u64,
     pub burst: u32,
     pub most: u64,
-    /// More lost than this, in percent, ends a series.
+    /// A series ends if more than this percentage of its probes is lost.
     pub loss_percent: u8,
 }
 
@@ -49,7 +49,7 @@ impl TargetLimits {
         most: u64::MAX,
         loss_percent: 100,
     };
-    /// Limits for targets that the owner of the machine does not name.
+    /// Limits for targets that the permit file of the machine's owner does not name.
     // Decision 0015, 6: mild enough for targets whose owner has not agreed to more.
     pub const DEFAULT_LIMITS: Self =
         Self { probes_per_s: 20, bits_per_s: 1_000_000, burst: 50, most: 100_000, loss_percent: 15 };
@@ -75,12 +75,12 @@ impl TargetLimits {
     /// Returns whether a series must end because of its loss. The loss is counted among probes that can no
     /// longer be answered in time.
     pub const fn is_lossy(self, sent: u64, lost: u64) -> bool {
-        // A few lost probes of a few would be a large share by chance.
+        // With few probes, a few lost ones would be a large share by chance.
         sent >= MIN_PROBES_FOR_LOSS && lost * 100 > sent * self.loss_percent as u64
     }
 }
 
-/// A target that may be probed: only a [`ProbePermit`] makes one.
+/// A target that may be probed. Only a [`ProbePermit`] can create one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PermittedTarget {
     ip: IpAddr,
@@ -110,7 +110,7 @@ pub enum PermitRefusal {
     Ended(IpAddr, String),
 }
 
-/// Reason why an owner's file is invalid. Nothing may be probed then.
+/// Reason why a permit file is invalid. Nothing may be probed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a valid permit file: {0}")]
 pub struct FileError(String);
@@ -119,14 +119,14 @@ pub struct FileError(String);
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetNetwork {
-    #[serde(deserialize_with = "text")]
+    #[serde(deserialize_with = "deserialize_parsed")]
     pub network: Network,
     pub owner: Option<String>,
     /// The last day on which it is valid, as `2027-01-01`.
     pub until: Option<String>,
-    // Each limit that is absent is the usual one.
+    // A limit that is absent has the value of `TargetLimits::DEFAULT_LIMITS`.
     pub probes_per_s: Option<u64>,
-    #[serde(default, deserialize_with = "optional_rate")]
+    #[serde(default, deserialize_with = "deserialize_optional_rate")]
     pub bits_per_s: Option<u64>,
     pub burst: Option<u32>,
     pub most: Option<u64>,
@@ -146,7 +146,7 @@ impl TargetNetwork {
     }
 }
 
-/// The permissions of this machine. The default is that of a machine without a file.
+/// The permissions of this machine. The default value is that of a machine without a permit file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbePermit {
@@ -175,20 +175,21 @@ impl ProbePermit {
         }
     }
 
-    /// Allows a network within the usual limits, as the command line may. If the owner has an entry for it, the entry counts.
+    /// Allows a network within the default limits, as the command line may. If the permit file has an entry
+    /// for an address, that entry counts.
     pub fn allow_network(&mut self, network: Network) {
         self.typed.push(network);
     }
 
-    /// Puts this permit below that of the machine's owner. Targets that the owner forbids stay forbidden, and the owner's limits hold. Targets
-    /// that the owner does not name are allowed within the usual limits at most.
+    /// Limits this permit by that of the machine's owner. Targets that the owner forbids stay forbidden, and the
+    /// owner's limits hold. Targets that the owner does not name are allowed within the default limits at most.
     #[must_use]
-    pub fn below_owner(self, owner: Self) -> Self {
+    pub fn limited_by_owner(self, owner: Self) -> Self {
         let about = self.about.clone().or_else(|| owner.about.clone());
         Self { about, owner: Some(Box::new(owner)), ..self }
     }
 
-    /// The proof that an address may be probed today, as for [`Self::limits_for`].
+    /// Returns the target if it may be probed today, with its limits from [`Self::limits_for`].
     pub fn permit_target(&self, ip: IpAddr, today: &str) -> Result<PermittedTarget, PermitRefusal> {
         self.limits_for(ip, today).map(|limits| PermittedTarget { ip, limits })
     }
@@ -197,8 +198,9 @@ impl ProbePermit {
     /// of the command line. Loopback addresses need no permission. If the permission in the file has expired, the address is refused even if
     /// the command line allows it. Every program that sends calls this, at the latest by [`Self::permit_target`].
     pub fn limits_for(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
-        let own = self.permitted_limits(ip, today)?;
-        // A refusal of the owner wins, but "not named" is no refusal: the usual limits hold then.
+        let own = self.own_limits_for(ip, today)?;
+        // A refusal of the owner has precedence. If the owner does not name the target, the default limits
+        // hold.
         match self.owner.as_ref().map(|owner| owner.limits_for(ip, today)) {
             None => Ok(own),
             Some(Ok(word)) => Ok(own.narrowed_by_limits(word)),
@@ -209,7 +211,7 @@ impl ProbePermit {
         }
     }
 
-    /// Limits that every permitted target has at least.
+    /// The smallest limits of all permitted targets: no permitted target has smaller ones.
     pub fn least_limits(&self) -> TargetLimits {
         let named = self.targets.iter().map(TargetNetwork::limits);
         let typed = (!self.typed.is_empty()).then_some(TargetLimits::DEFAULT_LIMITS);
@@ -226,8 +228,9 @@ impl ProbePermit {
         }
     }
 
-    fn permitted_limits(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
-        // `::ffff:192.0.2.7` reaches the same host as `192.0.2.7`, and would slip past `never` otherwise.
+    fn own_limits_for(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
+        // `::ffff:192.0.2.7` reaches the same host as `192.0.2.7`. Without this conversion, it would not
+        // match `never`.
         let ip = ip.to_canonical();
         if self.never.iter().any(|network| network.contains(ip)) {
             return Err(PermitRefusal::Forbidden(ip));
@@ -240,16 +243,18 @@ impl ProbePermit {
         let (now, ended): (Vec<_>, Vec<_>) =
             // Dates of this form sort as text, so no calendar is needed. The last day itself is still valid.
             of.partition(|target| target.until.as_deref().is_none_or(|until| today <= until));
-        // `max_by_key` takes the last of equals, so reversed the first entry for a network counts.
+        // `max_by_key` returns the last of equal elements. The order is reversed, so that the first entry for
+        // a network counts.
         if let Some(target) = now.iter().rev().max_by_key(|target| target.network.bits()) {
             return Ok(target.limits());
         }
-        // The file comes before the command line: `--allow` does not extend a permission that the file has ended.
+        // The file has precedence over the command line: `--allow` does not extend a permission that has
+        // expired in the file.
         if let Some(until) = ended.iter().filter_map(|target| target.until.as_deref()).max() {
             return Err(PermitRefusal::Ended(ip, until.to_owned()));
         }
-        // An address that only the command line allows has the usual limits: only the owner can grant more
-        // (see the module).
+        // An address that only the command line allows has the default limits, because only the owner can
+        // grant more (see the module).
         let needs_none = ip.is_loopback() || self.typed.iter().any(|network| network.contains(ip));
         if needs_none { Ok(TargetLimits::DEFAULT_LIMITS) } else { Err(PermitRefusal::NotAllowed(ip)) }
     }
@@ -264,7 +269,7 @@ fn parse_value<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(text: &str) 
     text.parse().map_err(D::Error::custom)
 }
 
-fn text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<T, D::Error> {
+fn deserialize_parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<T, D::Error> {
     parse_value::<D, T>(&String::deserialize(from)?)
 }
 
@@ -274,8 +279,8 @@ fn deserialize_parsed_list<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
     Vec::<String>::deserialize(from)?.iter().map(|one| parse_value::<D, T>(one)).collect()
 }
 
-fn optional_rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    text::<D, BitRate>(from).map(|rate| Some(rate.bits_per_second()))
+fn deserialize_optional_rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    deserialize_parsed::<D, BitRate>(from).map(|rate| Some(rate.bits_per_second()))
 }
 
 #[cfg(test)]

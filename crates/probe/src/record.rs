@@ -70,7 +70,7 @@ impl ProbeStamp {
     }
 }
 
-/// The point on a probe's way out at which it was stamped.
+/// The point on a probe's way through the sender at which it was stamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DepartureStage {
@@ -111,7 +111,7 @@ impl DepartureStamp {
 pub enum ProbeFlag {
     /// Released after its departure time by more than the tolerance.
     Late,
-    /// Released before it by more than the tolerance.
+    /// Released before its departure time by more than the tolerance.
     Early,
     /// The sending thread did not have its processor around the departure time.
     Stolen,
@@ -119,7 +119,7 @@ pub enum ProbeFlag {
     StampMissing,
     /// Stamps contradict each other.
     StampsDisagree,
-    /// The kernel dropped it: no room, or its release time was too late or too far ahead.
+    /// The kernel dropped the probe: there was no room, or its release time was too late or too far ahead.
     Dropped,
     /// The first probe of all, which often has to wake up the path.
     First,
@@ -127,7 +127,7 @@ pub enum ProbeFlag {
     Unsent,
 }
 
-/// Everything known of one probe.
+/// All times and doubts of one probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeRecord {
     /// Number of the probe in the schedule.

@@ -29,7 +29,7 @@ pub enum ProbeKind {
 pub struct PlannedProbe {
     /// Number of the probe in the schedule.
     pub number: u32,
-    /// Its train or pair; singles are trains of one.
+    /// Number of its train or pair; a single probe is a train of one.
     pub train: u32,
     pub kind: ProbeKind,
     /// Time from the start to its departure.
@@ -77,8 +77,8 @@ impl ProbeSchedule {
         Self::periodic_trains(count, every, ScheduledTrain { of: 1, gap: Nanos::ZERO, length })
     }
 
-    /// Single probes, at distances drawn from an exponential distribution. Such probes see the path as it is on average (PASTA, RFC 2330,
-    /// 11.1.1): they cannot run in step with anything periodic on the path.
+    /// Single probes at distances drawn from an exponential distribution. Such probes see the mean state of the path
+    /// (PASTA, RFC 2330, 11.1.1), because they cannot be synchronous with periodic events on the path.
     pub fn poisson(count: u32, mean: Nanos, length: u32, seed: u64) -> Result<Self, ScheduleRefusal> {
         let mut at = Nanos::ZERO;
         Self::new(
@@ -113,7 +113,7 @@ impl ProbeSchedule {
         &self.0
     }
 
-    /// The trains: neighbours of the same number.
+    /// The trains: consecutive probes with the same train number.
     pub fn iter_trains(&self) -> impl Iterator<Item = &[PlannedProbe]> {
         self.0.chunk_by(|one, other| one.train == other.train)
     }
@@ -123,7 +123,8 @@ impl ProbeSchedule {
         self.0.last().map_or(Nanos::ZERO, |last| last.at)
     }
 
-    /// A name that is the same for the same times, lengths and trains, and almost certainly different otherwise.
+    /// Returns a name that is equal for schedules with the same times, lengths and trains, and
+    /// almost certainly different otherwise.
     pub fn fingerprint(&self) -> String {
         let mut sum = self.0.len() as u64;
         for probe in &self.0 {

@@ -1,6 +1,6 @@
-//! Schedules from other sources: chirps, files of departure times, the times of a capture.
+//! Schedules from other sources: chirps, files with departure times, and the times of a capture.
 //!
-//! It reads text, no files. Invariant: a line that cannot be read is refused with its number.
+//! The functions read text, not files. Invariant: a line that cannot be read is refused with its number.
 
 use crate::schedule::{PlannedProbe, ProbeKind, ProbeSchedule, ScheduleRefusal};
 use crate::small_count;
@@ -96,7 +96,7 @@ pub fn read_schedule(text: &str) -> Result<ProbeSchedule, ScriptError> {
     let mut planned = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
-        // A line of names counts only before all rows: further down it would be a damaged row.
+        // A line of column names is accepted only before all rows: further down it would be a damaged row.
         if line.is_empty() || line.starts_with('#') || (planned.is_empty() && line.starts_with("offset_ns")) {
             continue;
         }
@@ -122,13 +122,13 @@ pub fn read_schedule(text: &str) -> Result<ProbeSchedule, ScriptError> {
 fn read_csv_row(line: &str) -> Result<ScriptRow, String> {
     let cells: Vec<&str> = line.split(',').map(str::trim).collect();
     let [offset_ns, length, rest @ ..] = cells.as_slice() else {
-        return Err(format!("{} values", cells.len()));
+        return Err(format!("it has {} values", cells.len()));
     };
     let [train, kind] = match rest {
         [] => [None, None],
         [train] => [Some(*train), None],
         [train, kind] => [Some(*train), Some(*kind)],
-        _ => return Err(format!("{} values", cells.len())),
+        _ => return Err(format!("it has {} values", cells.len())),
     };
     // The names of kinds are those of JSON, so both forms of rows know the same words.
     let kind = kind.filter(|kind| !kind.is_empty()).map(|kind| {

@@ -1,7 +1,7 @@
 //! Accounts for a series of probes to one target: lost, duplicated, reordered and damaged answers, and round-trip times.
 //!
-//! It receives the sent probes and the received answers, in any order. A round trip lasts from the best known
-//! departure time of a probe to the kernel's stamp of its answer, with the bound of both stamps.
+//! The series receives the sent probes and the received answers, in any order. A round trip lasts from the
+//! best known departure time of a probe to the kernel's stamp of its answer, with the bounds of both stamps.
 //!
 //! Invariant: every probe that left is either answered, refused or lost; duplicates and damaged answers are counted separately.
 
@@ -65,7 +65,7 @@ pub enum AnswerMeaning {
     /// The first sound answer, and how long it took.
     First(Option<MeasuredTime>),
     Duplicate,
-    /// Damaged: the probe stays without an answer.
+    /// The answer is damaged, so the probe stays without an answer.
     Corrupted,
     /// A host or router reported that the probe could not be delivered.
     Refused,
@@ -82,7 +82,7 @@ pub struct MeasuredTime {
     pub bound_ns: u64,
 }
 
-/// The time between two stamps of one clock; `None` if they are of two.
+/// The time between two stamps of the same clock; `None` if their clocks differ.
 pub fn time_between(from: ProbeStamp, to: ProbeStamp) -> Option<MeasuredTime> {
     // `Far` is the clock of any host that answered: two such stamps need not be of the same host.
     if from.clock != to.clock || from.clock == StampClock::Far {
@@ -111,7 +111,7 @@ pub struct SeriesTimes {
     pub bound_ns: u64,
 }
 
-/// The whole series in figures.
+/// All figures of a series.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SeriesSummary {
     #[serde(flatten)]
@@ -129,7 +129,8 @@ impl ProbeSeries {
         Self::default()
     }
 
-    /// Adds a probe that has left, or that the limits did not allow. Probes come in order of their numbers.
+    /// Adds a probe that has left, or that the limits did not allow. Probes must be added in the
+    /// order of their numbers.
     pub fn add_sent_probe(&mut self, record: ProbeRecord) {
         let is_unsent = record.flags.contains(&ProbeFlag::Unsent);
         if is_unsent {
@@ -146,7 +147,7 @@ impl ProbeSeries {
     pub fn add_answer(&mut self, reply: &ProbeReply, at: ProbeStamp) -> AnswerMeaning {
         let index = reply.number as usize;
         let Some((record, state)) = self.records.get_mut(index).zip(self.states.get_mut(index)) else {
-            // A number beyond the series came from somebody else, or from an earlier series.
+            // A number beyond the series comes from another sender, or from an earlier series.
             return AnswerMeaning::Stray;
         };
         if record.flags.contains(&ProbeFlag::Unsent) {
@@ -200,7 +201,7 @@ impl ProbeSeries {
 
     /// The counts so far; a probe without an answer counts as lost.
     pub fn counts(&self) -> SeriesCounts {
-        // Each probe is in one state only, so the three never exceed what was sent.
+        // Each probe is in exactly one state, so the sum of these counts never exceeds the number sent.
         let lost = self.counts.sent - self.counts.answered - self.counts.refused;
         SeriesCounts { lost, ..self.counts }
     }

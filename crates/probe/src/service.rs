@@ -1,13 +1,14 @@
-//! The release service, pure half: which packets of other programs may be sent, and when each is sent.
+//! The part of the release service that does no input or output: it decides which packets of other programs
+//! may be sent, and when each is sent.
 //!
 //! ```text
 //!  packet of a client -> check (may it be sent at all?) -> ReleaseQueue (quotas) -> TargetShares (limits) -> ReleaseCalendar (clashes) -> outlet
 //! ```
-//! Clients are other programs of the machine and not trusted: no client can send what the permit forbids, use
-//! more than its share of a target's limits while other clients need theirs, block packets of other clients,
-//! or make the service work without end for nothing ([`ClientAllowance`]).
+//! Clients are other programs of the machine and are not trusted. No client can send what the permit forbids,
+//! use more than its share of a target's limits while other clients need theirs, block packets of other
+//! clients, or make the service do unlimited work without sending ([`ClientAllowance`]).
 //!
-//! Invariant: a packet that was queued comes out exactly once: released, refused or cancelled.
+//! Invariant: a queued packet leaves the queue exactly once: released, refused or cancelled.
 
 mod allowance;
 mod calendar;
@@ -30,7 +31,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PacketRefusal {
-    /// It would leave later than its client allows.
+    /// The packet would leave later than its client allows.
     Late,
     /// The client's quota in the queue is used up.
     QueueFull,
@@ -43,7 +44,7 @@ pub enum PacketRefusal {
     /// Source or next hop do not belong to the interface, or the source port belongs to another program.
     WrongSource,
     TooLong,
-    /// Another packet had the outlet, and moving this one would make it later than its client allows.
+    /// Another packet occupied the outlet, and waiting for it would make this one later than its client allows.
     Clash,
     Cancelled,
     /// No route through this interface, or the next hop does not answer.

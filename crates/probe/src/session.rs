@@ -75,7 +75,7 @@ impl SessionKey {
         mac
     }
 
-    /// The digest over the parts.
+    /// The digest over the concatenated parts.
     pub(crate) fn compute_digest(&self, parts: &[&[u8]]) -> [u8; DIGEST_BYTES] {
         let whole = self.compute_mac(parts).finalize().into_bytes();
         let mut cut = [0; DIGEST_BYTES];
@@ -83,7 +83,8 @@ impl SessionKey {
         cut
     }
 
-    /// Returns whether a digest is right. It takes the same time either way, so that timing reveals nothing to a forger.
+    /// Returns whether a digest is right. The check takes the same time in both cases, so that its duration
+    /// reveals nothing to a forger.
     pub(crate) fn is_digest_right(&self, parts: &[&[u8]], digest: &[u8]) -> bool {
         digest.len() == DIGEST_BYTES && self.compute_mac(parts).verify_truncated_left(digest).is_ok()
     }

@@ -31,12 +31,14 @@ impl ErrorSpread {
     }
 }
 
-/// Nearest rank: the smallest value that at least this percentage of all do not exceed. There must be one.
+/// Nearest rank: the smallest value such that at least this percentage of all values are not larger. `sorted`
+/// must not be empty.
 pub(crate) fn nearest_rank<T: Copy>(sorted: &[T], percent: usize) -> T {
     sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1]
 }
 
-/// A percentile, if at least one value lies above it: the 99th percentile of fewer than 100 values would only be the largest one.
+/// A percentile; `None` unless at least one value lies above it, because the 99th percentile of fewer than
+/// 100 values would only be the largest value.
 pub(crate) fn percentile_of_sorted<T: Copy>(sorted: &[T], percent: usize) -> Option<T> {
     (sorted.len() * (100 - percent) >= 100).then(|| nearest_rank(sorted, percent))
 }
@@ -52,7 +54,7 @@ pub struct ReleaseSummary {
     pub stolen: u64,
     pub stamps_missing: u64,
     pub stamps_disagree: u64,
-    /// Departure against departure time, by the best stamp of each probe.
+    /// Deviation of each departure from its planned time, by the best stamp of the probe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_error_ns: Option<ErrorSpread>,
     /// Error of the distances within trains, without sign.
@@ -87,11 +89,13 @@ impl ReleaseSummary {
             spacing_error_ns: ErrorSpread::from_values(
                 neighbours.map(|two| spacing_error(two[0], two[1])).collect(),
             ),
-            stamp_bound_ns: ErrorSpread::from_values(gone.iter().map(|record| stamp_bound(record)).collect()),
+            stamp_bound_ns: ErrorSpread::from_values(
+                gone.iter().map(|record| stamp_bound_or_zero(record)).collect(),
+            ),
         }
     }
 
-    /// Returns whether more than one in a hundred was late or dropped.
+    /// Returns whether more than 1 % of the planned probes were late or dropped.
     pub const fn is_doubtful(&self) -> bool {
         (self.late + self.dropped) * 100 > self.planned
     }
@@ -101,20 +105,20 @@ fn count_flagged_probes(records: &[ProbeRecord], flag: ProbeFlag) -> u64 {
     records.iter().filter(|record| record.flags.contains(&flag)).count() as u64
 }
 
-fn departed_at(record: &ProbeRecord) -> u64 {
+fn departed_at_or_zero(record: &ProbeRecord) -> u64 {
     record.local_departure().map_or(0, ProbeStamp::middle)
 }
 
 fn release_error(record: &ProbeRecord) -> i64 {
-    signed_difference(departed_at(record), record.planned.as_nanos())
+    signed_difference(departed_at_or_zero(record), record.planned.as_nanos())
 }
 
 fn spacing_error(before: &ProbeRecord, after: &ProbeRecord) -> i64 {
     let planned = after.planned.since(before.planned).as_u64().cast_signed();
-    (signed_difference(departed_at(after), departed_at(before)) - planned).saturating_abs()
+    (signed_difference(departed_at_or_zero(after), departed_at_or_zero(before)) - planned).saturating_abs()
 }
 
-fn stamp_bound(record: &ProbeRecord) -> i64 {
+fn stamp_bound_or_zero(record: &ProbeRecord) -> i64 {
     record.local_departure().map_or(0, |stamp| stamp.bound().cast_signed())
 }
 

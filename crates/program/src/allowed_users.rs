@@ -2,14 +2,14 @@
 
 use crate::Error;
 
-/// Refuses the overflow user ID: every user without a mapping in this user namespace appears under this number. `token_option` is the
-/// option of this service that names its token, if it has one.
+/// Refuses the overflow user ID: every user without a mapping in this user namespace appears under this number.
+/// `token_option`: the option with which this service gets its token, if it has one.
 pub fn check_allowed_users(users: &[u32], overflow: u32, token_option: Option<&str>) -> Result<(), Error> {
     if users.contains(&overflow) {
         let token = token_option.map(|name| format!(", or give it the token ({name})")).unwrap_or_default();
         return Err(Error::Usage(format!(
-            "--allow-user {overflow}: the kernel uses this number for every user that is unknown here; run the \
-                client as another user{token}"
+            "--allow-user {overflow}: the kernel uses this number for every user without a mapping in this \
+             user namespace; run the client as another user{token}"
         )));
     }
     Ok(())

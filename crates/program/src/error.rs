@@ -4,11 +4,12 @@ use packetrig_units::Blame;
 use std::io;
 use std::net::SocketAddr;
 
-/// Error that kept a program from starting as its flags say.
+/// Reason why a program could not start as its flags say.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Flags that contradict each other or this machine in ways the parser cannot know.
+    /// Flags that contradict each other, or that are impossible on this machine. The parser of the command
+    /// line cannot know this.
     #[error("{0}")]
     Usage(String),
     /// A file or directory could not be made.
@@ -17,7 +18,7 @@ pub enum Error {
     /// The address for metrics cannot be bound.
     #[error("cannot serve metrics on {address}")]
     Metrics { address: SocketAddr, source: io::Error },
-    /// The system has no room for another thread.
+    /// The system cannot start another thread.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
     /// See [`packetrig_sys::Error`].
@@ -36,7 +37,7 @@ impl Error {
     }
 }
 
-/// A result that could not be written, or not as JSON.
+/// A result could not be written, or could not be converted to JSON.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {what}")]
 pub struct UnwrittenResult {

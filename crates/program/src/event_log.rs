@@ -1,10 +1,10 @@
-//! The log of programs that run for long: events of `tracing`, one line each on standard error.
+//! The log of programs that run for a long time: events of `tracing`, each as one line on standard error.
 //!
 //! Nothing is logged unless `--log-level` or [`LEVEL_VARIABLE`] asks for it. Then remarks become events, too, so that standard error
 //! has one format. Events have fields instead of prose, such as `run`, `node` and `peer`. With these fields, a user can follow one run
 //! through several machines. Texts of other machines are escaped and bounded like everywhere else.
 //!
-//! Spans are not used: a thread of a rig does work of several runs.
+//! Spans are not used, because one thread of a rig works for several runs.
 
 mod filter;
 mod line;
@@ -27,7 +27,7 @@ static IS_LOG_ENABLED: AtomicBool = AtomicBool::new(false);
 /// Arguments of the log, of every command.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct EventLogArgs {
-    /// Log to standard error, as in info or warn,fleet=debug [env: PACKETRIG_LOG]
+    /// Log to standard error at this level, for example info or warn,fleet=debug [env: PACKETRIG_LOG]
     #[arg(long, value_name = "LEVEL", global = true, help_heading = "Log")]
     pub log_level: Option<LogFilter>,
     /// Format of the log
@@ -62,7 +62,8 @@ struct LogWriter {
 }
 
 impl EventLogArgs {
-    /// Begins to log if that is asked for; returns a remark if the environment variable has no level.
+    /// Starts the log if the arguments or the environment request it. Returns a remark for the user if the value of
+    /// the environment variable is not a level.
     pub fn start_log(&self) -> Option<String> {
         let named = std::env::var(LEVEL_VARIABLE).ok().filter(|level| !level.is_empty());
         let filter = match (&self.log_level, named) {
@@ -75,14 +76,14 @@ impl EventLogArgs {
         };
         let writer =
             LogWriter { filter, format: self.log_format, reader: LogReader::detect_standard_error() };
-        // A process has one log. A test that runs several commands keeps its first.
+        // A process has one log. In a test that runs several commands, the first one sets it.
         let is_first = tracing::subscriber::set_global_default(writer).is_ok();
         IS_LOG_ENABLED.fetch_or(is_first, Ordering::Relaxed);
         None
     }
 }
 
-/// Returns whether events are logged, and remarks as events.
+/// Returns whether events are logged. If so, remarks are events, too.
 pub fn is_event_log_enabled() -> bool {
     IS_LOG_ENABLED.load(Ordering::Relaxed)
 }
@@ -110,8 +111,8 @@ impl Subscriber for LogWriter {
 
     fn event(&self, event: &Event<'_>) {
         let text = match self.format {
-            LogFormat::Text => line::text_line(event, clock::wall_clock_ns(), self.reader),
-            LogFormat::Json => line::json_line(event, clock::wall_clock_ns()),
+            LogFormat::Text => line::format_text_line(event, clock::wall_clock_ns(), self.reader),
+            LogFormat::Json => line::format_json_line(event, clock::wall_clock_ns()),
         };
         // The line is written with one call, so that lines of several threads do not mix. Without a reader
         // the event is lost, and the work continues.
@@ -119,7 +120,7 @@ impl Subscriber for LogWriter {
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
-        // `enabled` lets no span pass, so this id is never used. It must not be 0, which makes `Id::from_u64` panic.
+        // `enabled` refuses all spans, so this id is never used. It must not be 0, which makes `Id::from_u64` panic.
         Id::from_u64(1)
     }
 

@@ -21,7 +21,7 @@ pub enum CommandExit {
     Busy,
     /// The run's verdict is INCONCLUSIVE.
     Inconclusive,
-    /// An interface looks like part of a real network and was not confirmed, or a target may not be probed.
+    /// An interface looks like part of a real network and the user has not confirmed it, or a target may not be probed.
     Unconfirmed,
     Bug,
     /// Stopped by a signal before its end.
@@ -44,7 +44,8 @@ impl CommandExit {
         Self::Interrupted,
     ];
 
-    /// Takes over the end of a child that is packetrig, too. A signal that killed it came from outside.
+    /// The exit of a child process that is packetrig, too. A child that a signal has killed, or that has another exit
+    /// code, counts as [`Self::World`].
     pub fn from_child_status(status: ExitStatus) -> Self {
         status
             .code()
@@ -52,7 +53,7 @@ impl CommandExit {
             .unwrap_or(Self::World)
     }
 
-    /// The number the shell sees.
+    /// The exit code that the shell sees.
     pub const fn code(self) -> u8 {
         // 70 is EX_SOFTWARE of sysexits.h; 130 is what shells report for a program that SIGINT ended.
         // 2 is also the code of clap and of shells for a command line that they cannot read.

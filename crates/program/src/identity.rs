@@ -22,7 +22,7 @@ pub fn random_seed() -> u64 {
     random_number() & 0xffff_ffff
 }
 
-/// Makes an id that sorts by the time a run began: `20261121-081407-3fa9c1`.
+/// Returns an id for a run, such as `20261121-081407-3fa9c1`. Ids sort by the time when the runs began.
 pub fn run_id(wall_clock_ns: u64, random: u64) -> String {
     // The time comes first, so that names sort by it. 24 random bits distinguish runs that began in the same second.
     let date = utc_timestamp(wall_clock_ns).strftime("%Y%m%d-%H%M%S");

@@ -25,7 +25,8 @@ pub use error::{Error, UnwrittenResult};
 pub use run::{CommandError, ProgramName, run_program};
 pub use safe_text::escape_unsafe_text;
 
-/// Returns true if a signal asks the command to end. Latched signals only: see [`packetrig_sys::signal::latch_end_signals`].
+/// Returns true if a signal has asked the command to end. Only signals after
+/// [`packetrig_sys::signal::latch_end_signals`] count.
 pub fn is_interrupted() -> bool {
     packetrig_sys::signal::first_end_signal().is_some()
 }

@@ -1,4 +1,4 @@
-//! `/metrics`: answers scrapers over HTTP, and nothing else.
+//! Answers scrapers of `/metrics` over HTTP, and no other request.
 //!
 //! One thread serves a bounded number of connections. Each may send one request of bounded length within a bounded time, and
 //! only `GET /metrics` is answered. When all connections are in use, the oldest is closed. It is plain HTTP without
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// Maximum number of bytes of a request.
 const MAX_REQUEST_BYTES: usize = 4096;
-/// Time limit of a request, in nanoseconds.
+/// Time limit of a request and its answer, in nanoseconds.
 const REQUEST_TIMEOUT_NS: u64 = 2_000_000_000;
 /// Maximum number of connections at a time.
 const MAX_CONNECTIONS: usize = 32;
@@ -37,7 +37,7 @@ pub struct MetricsResponder {
 }
 
 impl MetricsResponder {
-    /// Starts to listen; `render` makes the text of each answer.
+    /// Binds the address and starts the thread that answers. `render` makes the text of each answer.
     pub fn start_serving(
         address: SocketAddr,
         render: impl Fn() -> String + Send + 'static,
@@ -178,7 +178,7 @@ fn answer_request(head: &[u8], is_loopback: bool, render: &impl Fn() -> String) 
     match (method, path) {
         _ if is_from_web_page(&text, is_loopback) => format_response(
             "403 Forbidden",
-            "requests from web pages are refused; use the address, not a host name\n",
+            "requests from web pages are refused; call this machine by its address, not by a host name\n",
         ),
         ("GET", "/metrics") => format_response("200 OK", &render()),
         ("GET", _) => format_response("404 Not Found", "not found; the metrics are at /metrics\n"),

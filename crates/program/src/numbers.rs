@@ -10,8 +10,8 @@ pub fn format_count(value: u64) -> String {
     NUMBER_FORM.format_count(value)
 }
 
-/// Formats a count of things: `1 file`, `1 234 files`.
-pub fn format_count_of(value: u64, singular: &str) -> String {
+/// Formats a count with the name of what is counted, which gets an `s` unless the count is 1: `1 file`, `1 234 files`.
+pub fn format_count_with_unit(value: u64, singular: &str) -> String {
     format!("{} {singular}{}", format_count(value), if value == 1 { "" } else { "s" })
 }
 
@@ -57,13 +57,13 @@ pub fn per_second(events: u64, length: Nanos) -> f64 {
     if seconds > 0.0 { events as f64 / seconds } else { 0.0 }
 }
 
-/// Formats `part` of `whole` in percent. It is never rounded to 0 or 100 if it is not.
+/// Formats `part` of `whole` in percent. A share between 0 and 100 % is never rounded to 0 or 100.
 pub fn format_percent(part: u64, whole: u64) -> String {
     NUMBER_FORM.format_percent(part, whole)
 }
 
 /// Formats a time, or a dash if there is none.
-pub fn format_time(value: Option<Nanos>) -> String {
+pub fn format_time_or_dash(value: Option<Nanos>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| value.to_string())
 }
 

@@ -1,5 +1,5 @@
-//! The only way to write: results to standard output, remarks to standard error. A closed pipe (`packetrig … | head`)
-//! ends the writing, not the work; a full disk is reported at the end.
+//! All output of a command: results on standard output, remarks on standard error. A closed pipe (`packetrig … | head`)
+//! ends the output, but not the work of the command. A full disk is reported at the end.
 
 use crate::safe_text::colour_text;
 use crate::wrap::wrap_text;
@@ -33,7 +33,7 @@ impl<W: Write> CommandOutput<W> {
         self.style
     }
 
-    /// Style of tables, with lines of any length if `wide`.
+    /// Style of tables. If `wide`, lines may have any length.
     pub fn style_for_tables(&self, wide: bool) -> TextStyle {
         if wide { self.style.with_width(None) } else { self.style }
     }
@@ -43,7 +43,7 @@ impl<W: Write> CommandOutput<W> {
         self.closed
     }
 
-    /// Writes a text, as far as it is [escape_unsafe_text] for a terminal.
+    /// Writes a text. Characters that are unsafe for a terminal are escaped by [`escape_unsafe_text`].
     pub fn write_text(&mut self, text: impl Display) {
         if self.closed {
             return;
@@ -82,7 +82,7 @@ pub fn print_warning(command: &str, text: impl Display) {
     print_remark(format_args!("{command}: warning: {text}"));
 }
 
-/// Writes an error that does not end a command; `run_program` prints the one that does.
+/// Writes an error that does not end a command. [`print_failure`] writes the error that ends it.
 pub fn print_error(command: &str, text: impl Display) {
     if event_log::is_event_log_enabled() {
         return tracing::error!(target: "packetrig", "{command}: {text}");
@@ -116,7 +116,8 @@ pub fn print_failure(text: impl Display) {
     print_remark(format_args!("{} {text}", TextStyle::for_remarks().bad("error:")));
 }
 
-/// Writes a line to standard error, as far as it is [escape_unsafe_text] for a terminal, which gets it wrapped. With a log, it is an event.
+/// Writes a line to standard error. Characters that are unsafe for a terminal are escaped by [`escape_unsafe_text`],
+/// and long lines are wrapped to the width of the terminal. If the event log is on, the remark is an event instead.
 pub fn print_remark(text: impl Display) {
     if event_log::is_event_log_enabled() {
         // An event is one line of the log, so a remark of several lines becomes several events.
@@ -152,7 +153,7 @@ impl TextStyle {
         self.width
     }
 
-    /// The same style, for lines of this length.
+    /// The same style with another width.
     #[must_use]
     pub const fn with_width(self, width: Option<usize>) -> Self {
         Self { width, ..self }

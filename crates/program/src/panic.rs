@@ -1,4 +1,4 @@
-//! Reports a bug to the user: one short message instead of a back trace, and a separate exit code.
+//! Reports a bug to the user, with one short message instead of a backtrace and with a separate exit code.
 
 use crate::exit::CommandExit;
 use crate::output::print_remark;

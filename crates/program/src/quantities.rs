@@ -7,22 +7,22 @@ use std::str::FromStr;
 /// Parses a time that must not be zero, such as the length of a run.
 pub fn parse_positive_time(text: &str) -> Result<Nanos, String> {
     match text.parse::<Nanos>() {
-        Ok(Nanos::ZERO) => Err("it must be longer than zero".into()),
+        Ok(Nanos::ZERO) => Err("the time must be longer than zero".into()),
         Ok(time) => Ok(time),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Parses a whole number from 1.
+/// Parses a whole number of at least 1.
 pub fn parse_positive<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let number: Option<u64> = text.parse().ok().filter(|number| *number > 0);
     let number = number.and_then(|number| T::try_from(number).ok());
-    number.ok_or_else(|| "write a whole number from 1".into())
+    number.ok_or_else(|| "must be a whole number of at least 1".into())
 }
 
 /// Parses a port number. Zero is accepted, because some options give it a meaning.
 pub fn parse_port(text: &str) -> Result<u16, String> {
-    text.parse().map_err(|_| "not a port; write a number from 0 to 65535".into())
+    text.parse().map_err(|_| "a port must be a number from 0 to 65535".into())
 }
 
 /// Address to listen on.
@@ -33,8 +33,8 @@ impl FromStr for ListenArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // A port alone stays on this machine: counters are served to the network only at an address that was named.
-        // `:9100` is how many programs write a port alone.
+        // A port without an address means 127.0.0.1: counters are served to the network only if the user names an
+        // address. `:9100` is accepted, because many programs write a port without an address in this way.
         let port = text.trim_start_matches(':').parse::<u16>().ok();
         let address = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let address = address.or_else(|| text.parse().ok());

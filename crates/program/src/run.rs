@@ -1,4 +1,4 @@
-//! Runs a program from its command line to its exit code: the same for every program.
+//! Runs a program from its command line to its exit code, in the same way for every program.
 
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle, print_failure, print_remark};
@@ -17,7 +17,7 @@ pub struct ProgramName {
     pub after_bug: &'static str,
 }
 
-/// Error that kept a command from doing its work.
+/// Error of a command, which ends the program.
 pub trait CommandError: std::error::Error + From<UnwrittenResult> + 'static {
     /// Exit code, by the party at fault.
     fn command_exit(&self) -> CommandExit;
@@ -38,7 +38,8 @@ pub fn run_program<C: Parser, E: CommandError>(
     private_files::restrict_new_files_to_owner();
     private_files::set_exposed_file_callback(|file, error| {
         print_remark(format_args!(
-            "warning: cannot make {} private ({error}): other users may read this and other files there",
+            "warning: cannot make {} private ({error}): other users may be able to read this file and \
+             others beside it",
             file.display()
         ));
     });
@@ -54,10 +55,10 @@ fn run_command<C: Parser, E: CommandError>(
     let mut output = CommandOutput::to_standard_output();
     let done = match C::try_parse() {
         Ok(command) => perform(command, &mut output),
-        Err(refusal) => return explain_usage(&refusal, help, output),
+        Err(refusal) => return print_parser_text(&refusal, help, output),
     };
     let written = output.into_result().map_err(|source| UnwrittenResult { what: "results", source });
-    // If both failed, the error of the command is the one that helps.
+    // If both failed, the error of the command is reported, because it is the cause that the user can act on.
     match done.and_then(|exit| Ok(written.map(|()| exit)?)) {
         Ok(exit) => exit,
         Err(error) => {
@@ -68,7 +69,7 @@ fn run_command<C: Parser, E: CommandError>(
 }
 
 /// Prints the parser's text. Help and version are results; anything else is a remark.
-fn explain_usage(
+fn print_parser_text(
     refusal: &clap::Error,
     help: fn(String) -> String,
     mut output: CommandOutput,

@@ -1,5 +1,6 @@
-//! Makes text safe for a terminal: names, errors and findings come from other machines too, and a terminal obeys the control
-//! characters that it reads. They are shown as escapes; line ends, tabs and our own colours stay.
+//! Makes text safe for a terminal. Names, errors and findings may come from other machines, and a terminal obeys the
+//! control characters that it reads. Control characters are therefore shown as escapes; line ends, tabs and the
+//! colours of this program stay.
 
 use packetrig_units::text::is_visible_char;
 use std::borrow::Cow;
@@ -8,11 +9,11 @@ use std::sync::OnceLock;
 
 /// Sequences that may begin a text. They clear the screen for `--top` and `--watch`.
 const CLEAR_SCREEN_SEQUENCES: [&str; 2] = ["\u{1b}[2J\u{1b}[H", "\u{1b}[H\u{1b}[J"];
-/// Longest colour sequence that is recognised: some codes and the number.
+/// Maximum length of a colour sequence that is recognised, in bytes.
 // A key has up to 20 digits, and the longest code is `1;32`: 26 bytes with the separator and the `m`.
 const MAX_COLOUR_SEQUENCE_BYTES: usize = 32;
 
-/// Escapes all characters that a terminal would obey and a reader would not see.
+/// Escapes all characters that a terminal would obey or would not show.
 pub fn escape_unsafe_text(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe_char) {
         return Cow::Borrowed(text);
@@ -47,7 +48,7 @@ fn is_unsafe_char(c: char) -> bool {
 }
 
 /// Colours the text with a sequence that [`escape_unsafe_text`] accepts. Only this program can write such a
-/// sequence: it holds a secret number, so no text from elsewhere can colour or hide the text behind it.
+/// sequence: it holds a secret number, so no text from elsewhere can colour or hide the text after it.
 pub(crate) fn colour_text(text: &str, code: &str) -> String {
     let key = colour_key();
     format!("\u{1b}[{code};{key}m{text}\u{1b}[0;{key}m")

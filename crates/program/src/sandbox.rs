@@ -20,12 +20,12 @@ use packetrig_sys::sandbox::{
 
 /// A program that still has one thread, and opens its files and sockets.
 #[derive(Debug)]
-#[must_use = "the rights that opening takes are given up by `close`"]
+#[must_use = "`drop_rights` gives up the rights that only the start of the program needs"]
 pub struct ProgramOpening {
     program: &'static str,
     class: ThreadClass,
     user: Option<ProcessUser>,
-    /// Reason why it stays root.
+    /// Reason why the program stays root.
     reason: Option<String>,
     /// The capabilities of threads that read requests.
     network_thread_capabilities: ProcessCapabilities,
@@ -58,8 +58,8 @@ pub fn begin_sandbox(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<Progra
 }
 
 impl ProgramOpening {
-    /// Does not print the active rules. It still prints which protections the kernel lacks, and that
-    /// a sandbox is off.
+    /// If `is_quiet`, [`Self::drop_rights`] does not print the active rules. It still prints which protections the
+    /// kernel lacks, and that the sandbox is off.
     pub const fn suppress_report_if(mut self, is_quiet: bool) -> Self {
         self.is_quiet = is_quiet;
         self
@@ -77,7 +77,8 @@ impl ProgramOpening {
             return Ok(());
         };
         let walls = sandbox.confine_process(self.class, self.user)?;
-        // Threads of other programs read the network with the rights of the whole process, which `walls` has already.
+        // In programs of other classes, the threads that read the network have the rights of the whole process, which
+        // `walls` already lists.
         let network_thread_capabilities =
             (self.class == ThreadClass::Rig).then_some(self.network_thread_capabilities);
         if !self.is_quiet {
@@ -115,7 +116,7 @@ impl ProgramOpening {
 
 /// Starts threads that have fewer rights than the process.
 #[derive(Debug)]
-#[must_use = "threads that this starts are confined, and no others"]
+#[must_use = "only the threads that this value starts are confined"]
 pub struct ThreadConfinement {
     kept: Option<ProcessCapabilities>,
 }
@@ -127,8 +128,12 @@ impl ThreadConfinement {
         Ok(sandbox::run_confined(ThreadClass::Parser, kept, work)?)
     }
 
-    /// Does `work` like `run_confined_work`, with the right to listen at `port` and no other one.
-    pub fn run_listener<T: Send>(&self, port: u16, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    /// Does `work` like `run_confined_work`, but keeps no right except the one to listen on `port`.
+    pub fn run_confined_listener<T: Send>(
+        &self,
+        port: u16,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T, Error> {
         let Some(kept) = self.kept else { return Ok(work()) };
         let kept = kept.intersect_with(rights_for_ports(&[port]));
         Ok(sandbox::run_confined(ThreadClass::Parser, kept, work)?)
@@ -195,7 +200,8 @@ fn choose_user(request: UserToBecome) -> Result<SandboxUserChoice, Error> {
         UserToBecome::Stay(reason) => {
             return Ok(SandboxUserChoice { user: None, reason: Some(reason.to_owned()) });
         }
-        // The user asked for this account, so a failure is an error; the default accounts below are only tried.
+        // The user has named this account, so a failure is an error. With the default accounts below, a failure only
+        // means that the program stays root.
         UserToBecome::Named(name) => {
             let user = ProcessUser::find_by_name(&name)
                 .map_err(|error| Error::Usage(format!("--user {name}: {error}")))?;
@@ -204,7 +210,7 @@ fn choose_user(request: UserToBecome) -> Result<SandboxUserChoice, Error> {
             }
             return Ok(SandboxUserChoice { user: Some(user), reason: None });
         }
-        // Files stay readable for the person who owns the directory.
+        // As this user, the program writes files that the owner of the directory can read.
         UserToBecome::OwnerOf(path) => {
             let owner = std::fs::metadata(&path).map(|found| std::os::unix::fs::MetadataExt::uid(&found));
             let owner = owner.map_err(|source| Error::Write { what: path.display().to_string(), source })?;

@@ -1,4 +1,4 @@
-//! Tables of text: a header, rows, names to the left and numbers to the right.
+//! Tables of text with a header and rows. The first column is aligned to the left, all other columns to the right.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use packetrig_units::text::one_line;
@@ -20,8 +20,9 @@ pub fn format_table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     text.lines().flat_map(|line| [" ", line.trim_end(), "\n"]).collect()
 }
 
-/// Formats a table that is no wider than `width`. Columns are left out in the order of `least_important`. A line below gives
-/// their number and the command that shows all columns. A name means all columns with this name.
+/// Formats a table that is no wider than `width`, if possible. To make it fit, columns are left out in the order of
+/// `least_important`. A line below the table then says how many, and names the command that shows all columns
+/// (`all_are_in`). A name in `least_important` means all columns with this name.
 pub fn format_fitted_table(
     width: Option<usize>,
     header: &[&str],

@@ -1,6 +1,6 @@
 //! Breaks prose at blanks, because terminals break it within words.
 
-/// Blanks by which continued lines are indented more than the first one.
+/// Number of blanks by which continuation lines are indented more than the first line.
 const HANGING_INDENT: usize = 2;
 
 /// Wraps lines that are longer than `width`; without a width, lines may have any length.
@@ -22,7 +22,7 @@ fn wrap_line(line: &str, width: usize) -> String {
     let mut used = own_indent;
     for word in words.split_inclusive(' ') {
         let is_first = wrapped.len() == own_indent;
-        // The blank behind a word may stick out: it is not seen there.
+        // The blank after a word may exceed the width, because it is not visible there.
         if !is_first && used + shown_width(word.trim_end_matches(' ')) > width {
             wrapped.truncate(wrapped.trim_end_matches(' ').len());
             wrapped.extend(["\n", &indent]);
@@ -34,7 +34,7 @@ fn wrap_line(line: &str, width: usize) -> String {
     wrapped
 }
 
-/// Characters of a text without the codes of its colours, which end with an `m`.
+/// Number of characters of a text, without its colour codes, which end with an `m`.
 fn shown_width(text: &str) -> usize {
     let mut is_code = false;
     let mut width = 0;

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Environment variable with another path of the socket.
+/// Environment variable that sets the path of the socket.
 pub const SOCKET_VARIABLE: &str = "PACKETRIG_RELEASE_SOCKET";
 const SOCKET_FILE_NAME: &str = "release.sock";
 /// Timeout for an answer of the service.
@@ -22,8 +22,8 @@ const SOCKET_FILE_NAME: &str = "release.sock";
 // before WELCOME and LISTENING.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// Path of the service's socket, unless the environment has another one.
-pub fn default_socket() -> PathBuf {
+/// Path of the service's socket: the value of [`SOCKET_VARIABLE`], or else the default in the runtime directory.
+pub fn release_socket_path() -> PathBuf {
     std::env::var_os(SOCKET_VARIABLE)
         .map_or_else(|| runtime_directory::runtime_directory().join(SOCKET_FILE_NAME), PathBuf::from)
 }
@@ -36,7 +36,7 @@ pub enum ReleaseError {
     Connection(#[from] packetrig_sys::Error),
     #[error("the release service closed the connection")]
     Closed,
-    #[error("the release service refuses: {text}")]
+    #[error("the release service refused the request: {text}")]
     Refused {
         text: String,
         /// Field of the message that the service could not read.
@@ -48,7 +48,10 @@ pub enum ReleaseError {
         "the release service sent a message that breaks the protocol; both ends must speak version {VERSION}"
     )]
     Broken,
-    #[error("a batch has 1 to {most} packets and at most {} bytes, not {packets} packets and {bytes} bytes", MAX_MESSAGE_BYTES - 24)]
+    #[error(
+        "a batch must have 1 to {most} packets and at most {} bytes; this one has {packets} packets and {bytes} bytes",
+        MAX_MESSAGE_BYTES - 24
+    )]
     WrongSize { packets: usize, most: u32, bytes: usize },
 }
 
@@ -60,7 +63,7 @@ pub enum ReleaseEvent {
     Answer(ReceivedAnswer),
 }
 
-/// Accepted part of a batch.
+/// Result of a submitted batch: the numbers of accepted and refused packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchAcceptance {
     pub accepted: u32,
@@ -78,7 +81,7 @@ pub struct ReleaseClient {
 }
 
 impl ReleaseClient {
-    /// Connects and introduces itself. `name` is shown in the report of the service.
+    /// Connects and sends HELLO. `name` is shown in the report of the service.
     pub fn connect(path: &Path, name: &str, priority: u8) -> Result<Self, ReleaseError> {
         let stream = SeqpacketStream::connect_to(path).map_err(ReleaseError::Unreachable)?;
         let mut connection =
@@ -100,12 +103,14 @@ impl ReleaseClient {
         &self.facts
     }
 
-    /// Hands packets over. The number of the batch is returned with its acceptance; reports arrive as events.
+    /// Submits packets as one batch. Returns the number of the batch and how many packets were accepted;
+    /// reports arrive as events.
     pub fn submit_packets(
         &mut self,
         packets: Vec<PacketToRelease>,
     ) -> Result<(u64, BatchAcceptance), ReleaseError> {
-        // A batch that is refused here has used its number: gaps do no harm, and repeated numbers would.
+        // A batch that is refused here has used up its number. Gaps in the numbers do no harm, but repeated numbers
+        // would.
         let batch = self.next_request_id();
         let count = packets.len();
         let bytes: usize = packets.iter().map(PacketToRelease::length_in_message).sum();
@@ -122,8 +127,7 @@ impl ReleaseClient {
         }
     }
 
-    /// Removes packets from the queue and returns their number: packets of one batch or of all batches (0),
-    /// of one train or of all trains (0).
+    /// Removes packets from the queue and returns their number. `batch` 0 means all batches, and `train` 0 all trains.
     pub fn cancel_packets(&mut self, batch: u64, train: u32) -> Result<u32, ReleaseError> {
         let id = self.next_request_id();
         match self.connection.send_request(&ClientMessage::Cancel { id, batch, train })? {
@@ -132,8 +136,9 @@ impl ReleaseClient {
         }
     }
 
-    /// Requests answers to this client's packets; `None` ends that.
-    pub fn listen_for_answers(&mut self, filter: Option<AnswerFilter>) -> Result<(), ReleaseError> {
+    /// Selects the answers to this client's packets that the service sends; `None`: the service sends
+    /// no answers any more.
+    pub fn set_answer_filter(&mut self, filter: Option<AnswerFilter>) -> Result<(), ReleaseError> {
         let id = self.next_request_id();
         match self.connection.send_request(&ClientMessage::Listen { id, filter })? {
             ServiceMessage::Listening { .. } => Ok(()),
@@ -149,7 +154,7 @@ impl ReleaseClient {
         }
     }
 
-    /// The limits of a target; `None`: it may not be probed.
+    /// Returns the limits of a target; `None` if it may not be probed.
     pub fn query_limits(&mut self, target: IpAddr) -> Result<Option<PacketLimits>, ReleaseError> {
         let id = self.next_request_id();
         match self.connection.send_request(&ClientMessage::Target { id, address: target })? {
@@ -252,7 +257,7 @@ impl ServiceConnection {
                     let bytes = self.buffer.get(..length).ok_or(ReleaseError::Broken)?;
                     match ServiceMessage::from_bytes(bytes) {
                         Some(message) => return Ok(Some(message)),
-                        None if ServiceMessage::is_known(bytes) => return Err(ReleaseError::Broken),
+                        None if ServiceMessage::has_known_type(bytes) => return Err(ReleaseError::Broken),
                         // A later service has sent this message: the protocol tells clients to ignore it.
                         None => {}
                     }

@@ -1,4 +1,4 @@
-//! Numbers at fixed positions of a message, in the byte order of this machine.
+//! Reads and writes the fields of a message, in the byte order of this machine.
 //!
 //! Invariant: reading beyond the end returns `None`.
 
@@ -34,11 +34,11 @@ impl FieldWriter {
         self
     }
 
-    /// Adds a text in a field of `room` bytes, cut at a whole character if it is too long.
+    /// Adds a text in a field of `room` bytes. A text that is too long is cut between two characters; a shorter one
+    /// is padded with zeros.
     pub(crate) fn put_text(&mut self, text: &str, room: usize) -> &mut Self {
         let end = self.bytes.len() + room;
-        // The text is cut between characters: half a character would reach the reader as a replacement
-        // character.
+        // Half a character would reach the reader as a replacement character.
         let fitting = text.floor_char_boundary(room);
         self.put_bytes(&text.as_bytes()[..fitting]);
         self.bytes.resize(end, 0);
@@ -137,10 +137,10 @@ impl<'a> FieldReader<'a> {
         padding.iter().all(|byte| *byte == 0).then_some(bytes)
     }
 
-    /// Reads a text in a field of `N` bytes; bytes that are no text are replaced.
+    /// Reads a text in a field of `N` bytes. Bytes that are not valid UTF-8 are replaced.
     pub(crate) fn read_text<const N: usize>(&mut self) -> Option<String> {
         let field = self.read_array::<N>()?;
-        // A text that fills its field has no zero behind it.
+        // A text that fills its field has no zero after it.
         let end = field.iter().position(|byte| *byte == 0).unwrap_or(N);
         Some(String::from_utf8_lossy(&field[..end]).into_owned())
     }

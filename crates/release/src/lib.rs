@@ -1,4 +1,4 @@
-//! Hands packets with their release times over to `packetrig probe serve`, and reports when they left.
+//! Submits packets with their release times to the service `packetrig probe serve`, which reports when they left.
 //!
 //! [`ReleaseClient`] is a connection to the service. [`message`] has the messages of both sides; the service uses it,
 //! too. The protocol is described for other languages in `docs/book/release-protocol.md`.
@@ -11,7 +11,7 @@ mod fields;
 pub mod message;
 
 pub use client::{
-    BatchAcceptance, ReleaseClient, ReleaseError, ReleaseEvent, SOCKET_VARIABLE, default_socket,
+    BatchAcceptance, ReleaseClient, ReleaseError, ReleaseEvent, SOCKET_VARIABLE, release_socket_path,
 };
 pub use message::{
     AnswerFilter, PacketKind, PacketOutcome, PacketReport, PacketStamp, PacketToRelease, ReleaseClock,

@@ -1,11 +1,12 @@
-//! Messages between a client and the service. `docs/book/release-protocol.md` draws them.
+//! Messages between a client and the service. `docs/book/release-protocol.md` describes their layout.
 //!
 //! ```text
-//!  ClientMessage  --write-->  bytes  --read-->  ClientMessage      (read by the service)
-//!  ServiceMessage --write-->  bytes  --read-->  ServiceMessage     (read by the client)
+//!  ClientMessage  --to_bytes-->  bytes  --from_bytes-->  ClientMessage      (read by the service)
+//!  ServiceMessage --to_bytes-->  bytes  --from_bytes-->  ServiceMessage     (read by the client)
 //! ```
-//! Invariant: `read` returns exactly the value that `write` was given. From a client it refuses all bytes that `write` cannot
-//! have written; a message of the service may be longer than this crate knows, because later services add fields at the end.
+//! Invariant: `from_bytes` returns exactly the value that `to_bytes` was given. `ClientMessage::from_bytes` refuses
+//! all bytes that `to_bytes` cannot have written. A message of the service may be longer, because later services add
+//! fields at the end.
 
 mod client_side;
 mod report;
@@ -26,7 +27,7 @@ use crate::fields::{FieldReader, FieldWriter};
 
 /// The version of the protocol that this crate speaks.
 pub const VERSION: u16 = 1;
-/// Bytes of the longest message.
+/// Maximum length of a message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 65_536;
 /// Bytes of the header of every message.
 pub const HEADER: usize = 16;

@@ -28,9 +28,9 @@ pub fn assemble_report(
     results: Vec<NodeResult>,
     outcome: RunOutcome,
 ) -> RunReport {
-    let results = plausible_results(facts, plan, results);
+    let results = select_plausible_results(facts, plan, results);
     let RunRows { streams, lost, ports, nodes, probes, load, caveats } =
-        run_rows(facts, plan, &results, &outcome);
+        build_run_rows(facts, plan, &results, &outcome);
     let ledger = sum_ledgers(&results, &streams);
     let imbalances = ledger.find_imbalances();
     let coverage = ReportCoverage { reported: results.len(), expected: facts.nodes.len() };
@@ -79,7 +79,7 @@ pub fn assemble_report(
     }
 }
 
-/// The rows of a run and the doubts about them.
+/// The rows of a report, and its caveats.
 struct RunRows {
     streams: Vec<StreamReport>,
     lost: LossPlaces,
@@ -90,7 +90,7 @@ struct RunRows {
     caveats: Vec<Caveat>,
 }
 
-fn run_rows(facts: &RunFacts, plan: &Plan, results: &[NodeResult], outcome: &RunOutcome) -> RunRows {
+fn build_run_rows(facts: &RunFacts, plan: &Plan, results: &[NodeResult], outcome: &RunOutcome) -> RunRows {
     // If users start and stop the streams of a run, no schedule says when a frame was due.
     let timelines = if facts.steered { Vec::new() } else { bind_timelines(plan, results) };
     let lookup = ResultLookup::from_results(results);
@@ -101,7 +101,7 @@ fn run_rows(facts: &RunFacts, plan: &Plan, results: &[NodeResult], outcome: &Run
     let nodes = nodes::build_node_rows(&node_names(facts, results), &lookup, &timelines);
     let probes = probes::probes_report(plan, &facts.places, results, &lookup);
     let mut caveats =
-        collect_caveats(findings, stopped_early(&streams, &timelines, probes.as_ref(), outcome));
+        collect_caveats(findings, was_stopped_early(&streams, &timelines, probes.as_ref(), outcome));
     caveats.extend(limits::near_limit_caveats(&ports, &streams, &facts.limits, lost));
     let load = LoadFactor::from_streams(plan, &streams, &timelines);
     RunRows { streams, lost, ports, nodes, probes, load, caveats }
@@ -129,15 +129,15 @@ fn build_stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     ports::add_drop_doubt(&mut streams, findings.plan, findings.lookup, &out_of_order);
     for stream in &mut streams {
         // The rate is computed last, because its bounds include the losses that are in doubt.
-        stream.delivered_milli = stream.delivered_rate();
+        stream.delivered_milli = stream.delivered_rate_milli();
     }
     StreamRows { streams, lost }
 }
 
-/// One result of each node, without rows that cannot be about its part of the plan.
-fn plausible_results(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>) -> Vec<NodeResult> {
+/// Keeps one result of each node, and removes rows that cannot be about the node's part of the plan.
+fn select_plausible_results(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>) -> Vec<NodeResult> {
     let results = remove_repeated_nodes(results).into_iter();
-    results.map(|result| claims::plausible_result(plan, &facts.places, result)).collect()
+    results.map(|result| claims::remove_implausible_rows(plan, &facts.places, result)).collect()
 }
 
 fn remove_repeated_nodes(results: Vec<NodeResult>) -> Vec<NodeResult> {
@@ -156,7 +156,8 @@ fn node_names(facts: &RunFacts, results: &[NodeResult]) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// Schedules for the link speeds that the nodes found; empty if the plan does not fit them (then nothing was sent).
+/// Computes the schedules for the link speeds that the nodes found. Empty if the plan does not fit these
+/// speeds; then nothing was sent.
 fn bind_timelines(plan: &Plan, results: &[NodeResult]) -> Vec<StreamTimeline> {
     let mut speeds = vec![None; plan.ports.len()];
     for row in results.iter().flat_map(|node| &node.ports) {
@@ -175,7 +176,7 @@ fn build_port_rows(plan: &Plan, results: &[NodeResult], carrier_loss: CarrierLos
     rows.into_iter().map(|(_, node, row)| build_port_report(plan, node, row, carrier_loss)).collect()
 }
 
-/// Sum of the port ledgers, with the accounts that need both ends.
+/// Sums the ledgers of all ports, and adds the accounts that need the counts of both sender and receiver.
 fn sum_ledgers(results: &[NodeResult], streams: &[StreamReport]) -> FrameLedger {
     let mut ledger = FrameLedger::default();
     for row in results.iter().flat_map(|node| &node.ports) {
@@ -193,8 +194,9 @@ fn sum_ledgers(results: &[NodeResult], streams: &[StreamReport]) -> FrameLedger 
         streams.iter().filter(|stream| stream.measured && !stream.rx_ports.is_empty()).collect();
     // The sum is unknown if one end of one stream did not report: a missing count is never zero.
     if !measured.is_empty() && ledger.get(LedgerAccount::Expected).is_none() {
-        ledger.add_measured_frames(LedgerAccount::Expected, sum_loss_counts(&measured, |loss| loss.expected));
-        ledger.add_measured_frames(LedgerAccount::Lost, sum_loss_counts(&measured, |loss| loss.lost));
+        let expected = sum_loss_counts(&measured, |loss| loss.expected);
+        ledger.add_frames_if_measured(LedgerAccount::Expected, expected);
+        ledger.add_frames_if_measured(LedgerAccount::Lost, sum_loss_counts(&measured, |loss| loss.lost));
     }
     ledger
 }
@@ -212,10 +214,10 @@ fn sum_doubtful_losses(streams: &[StreamReport]) -> u64 {
     saturating_sum_of(streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.in_doubt))
 }
 
-/// Caveats of the nodes, and caveats that need the results of all nodes.
+/// Collects the caveats of the nodes, and adds caveats that need the results of all nodes.
 fn collect_caveats(findings: StreamFindings<'_>, stopped_early: bool) -> Vec<Caveat> {
     // A single node cannot know whether the whole run ended early.
-    let mut caveats = claims::distinct_caveats(findings.results, CaveatKind::Interrupted);
+    let mut caveats = claims::distinct_caveats_except(findings.results, CaveatKind::Interrupted);
     if stopped_early {
         caveats.push(Caveat {
             doubt: CaveatKind::Interrupted,
@@ -228,7 +230,7 @@ fn collect_caveats(findings: StreamFindings<'_>, stopped_early: bool) -> Vec<Cav
     caveats
 }
 
-fn stopped_early(
+fn was_stopped_early(
     streams: &[StreamReport],
     timelines: &[StreamTimeline],
     probes: Option<&ProbesReport>,

@@ -1,9 +1,10 @@
 //! Checks a node's result: removes rows that are not about the plan and rows that cannot be true.
 //!
-//! A result comes from another machine. Its rows name ports and streams by their index, and a report looks them up; a
-//! row with an invalid index would end the controller, and a million rows about one stream would keep it busy. A part
-//! that is larger than its whole, or a count that no port can reach, would make figures of the whole run wrong. Such
-//! rows are left out, counted and forbid PASS. Sums saturate all the same: unchecked counts must not wrap around.
+//! A result comes from another machine. Its rows name ports and streams by their index, and a report looks
+//! them up. A row with an invalid index would crash the controller, and a million rows about one stream would
+//! keep it busy. A count that is larger than the total that contains it, or a count that no port can reach,
+//! would make figures of the whole run wrong. Such rows are removed and counted, and a run with such rows
+//! does not PASS. All sums saturate nevertheless, because counts that were not checked must not wrap around.
 
 use crate::PortPlace;
 use packetrig_plan::Plan;
@@ -19,26 +20,30 @@ const MAX_ROWS: u32 = 64;
 /// Largest possible count of frames: a year at 285 million frames per second.
 const MAX_FRAMES: u64 = 1 << 53;
 
-/// Removes rows that the node cannot have: about nothing in the plan, or about ports of other nodes. Without `places`
-/// all ports are its own.
-pub(super) fn plausible_result(plan: &Plan, places: &[PortPlace], mut result: NodeResult) -> NodeResult {
+/// Removes rows that this node cannot have: rows with impossible counts, rows about nothing in the plan, and
+/// rows about ports of other nodes. Without `places`, all ports belong to the node.
+pub(super) fn remove_implausible_rows(
+    plan: &Plan,
+    places: &[PortPlace],
+    mut result: NodeResult,
+) -> NodeResult {
     let node = result.node.clone();
     let part = PlanPart { plan, places, node: &node };
     // This check comes first, so that a false row does not replace a true row about the same subject.
     let impossible = remove_impossible_rows(&mut result);
-    let foreign = retain_first_rows(&mut result.ports, |row| part.own_port(row.port))
-        + retain_first_rows(&mut result.send, |row| part.sent_stream(row.stream))
-        + retain_first_rows(&mut result.receive, |row| {
-            part.local_stream_index(row.stream).zip(part.own_port(row.port))
+    let foreign = retain_valid_rows(&mut result.ports, |row| part.own_port_index(row.port))
+        + retain_valid_rows(&mut result.send, |row| part.own_sent_stream_index(row.stream))
+        + retain_valid_rows(&mut result.receive, |row| {
+            part.valid_stream_index(row.stream).zip(part.own_port_index(row.port))
         })
-        + retain_first_rows(&mut result.misdelivered, |row| {
-            part.local_stream_index(row.stream).zip(part.own_port(row.port))
+        + retain_valid_rows(&mut result.misdelivered, |row| {
+            part.valid_stream_index(row.stream).zip(part.own_port_index(row.port))
         })
-        + retain_first_rows(&mut result.other_runs, |row| part.own_port(row.port))
-        + retain_first_rows(&mut result.captures, |row| part.own_port(row.port))
+        + retain_valid_rows(&mut result.other_runs, |row| part.own_port_index(row.port))
+        + retain_valid_rows(&mut result.captures, |row| part.own_port_index(row.port))
         + retain_plausible_probes(&mut result, &part);
     let reasons =
-        [(foreign, "are not about its own ports and streams"), (impossible, "hold impossible counts")];
+        [(foreign, "are not about its own ports and streams"), (impossible, "contain impossible counts")];
     for (rows, reason) in reasons.into_iter().filter(|(rows, _)| *rows > 0) {
         result.caveats.push(Caveat {
             doubt: CaveatKind::Unbalanced,
@@ -54,8 +59,8 @@ pub(super) fn plausible_result(plan: &Plan, places: &[PortPlace], mut result: No
 fn remove_impossible_rows(result: &mut NodeResult) -> usize {
     retain_possible_rows(&mut result.send, |row| {
         let StreamTxCounts { frames, untagged, late, .. } = row.counts;
-        // A part that is larger than its whole would make a later difference
-        // wrap or saturate at a wrong figure.
+        // If a part is larger than its total, a later subtraction would wrap around or saturate at a wrong
+        // figure.
         untagged <= frames && late <= frames && are_possible_counts(&[frames, row.planned])
     }) + retain_possible_rows(&mut result.receive, |row| {
         let StreamRxCounts { frames, altered, corrupt, unnumbered, .. } = row.counts;
@@ -98,14 +103,15 @@ fn retain_plausible_probes(result: &mut NodeResult, part: &PlanPart<'_>) -> usiz
         return rows;
     };
     let lines = plan.lines.len();
-    retain_first_row(&mut probes.lines, |row| {
+    retain_one_row_each(&mut probes.lines, |row| {
         let number = (row.line < lines).then_some(row.line)?;
-        part.own_port(plan.lines[number].from).map(|_| number)
-    }) + retain_first_row(&mut probes.reflected, |row| Some((part.own_port(row.at)?, row.from)))
+        part.own_port_index(plan.lines[number].from).map(|_| number)
+    }) + retain_one_row_each(&mut probes.reflected, |row| Some((part.own_port_index(row.at)?, row.from)))
 }
 
-/// Keeps one row about each subject; returns the number of removed rows.
-fn retain_first_row<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize {
+/// Keeps the first row about each subject, and removes rows without a valid subject (`thing` returns `None`).
+/// Returns the number of removed rows.
+fn retain_one_row_each<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize {
     let before = rows.len();
     let mut kept = BTreeSet::new();
     rows.retain(|row| thing(row).is_some_and(|thing| kept.insert(thing)));
@@ -122,7 +128,8 @@ fn are_possible_counts(counts: &[u64]) -> bool {
     counts.iter().all(|count| *count <= MAX_FRAMES)
 }
 
-/// The part of a plan that a node's rows may be about. Each method returns the index if it is valid there.
+/// The part of a plan that the rows of a node may be about. Methods that end in `_index` return the index if
+/// it is valid for this node, else `None`.
 struct PlanPart<'a> {
     plan: &'a Plan,
     places: &'a [PortPlace],
@@ -135,21 +142,22 @@ impl PlanPart<'_> {
         self.places.get(port).is_none_or(|place| place.node.0 == self.node)
     }
 
-    fn own_port(&self, port: usize) -> Option<usize> {
+    fn own_port_index(&self, port: usize) -> Option<usize> {
         (port < self.plan.ports.len() && self.is_own_port(port)).then_some(port)
     }
 
-    fn local_stream_index(&self, stream: usize) -> Option<usize> {
+    fn valid_stream_index(&self, stream: usize) -> Option<usize> {
         (stream < self.plan.streams.len()).then_some(stream)
     }
 
-    fn sent_stream(&self, stream: usize) -> Option<usize> {
-        self.local_stream_index(stream).filter(|stream| self.is_own_port(self.plan.streams[*stream].tx))
+    fn own_sent_stream_index(&self, stream: usize) -> Option<usize> {
+        self.valid_stream_index(stream).filter(|stream| self.is_own_port(self.plan.streams[*stream].tx))
     }
 }
 
-/// Keeps the first rows about each subject; returns the number of removed rows.
-fn retain_first_rows<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize {
+/// Keeps up to `MAX_ROWS` rows about each subject, and removes rows without a valid subject (`thing` returns
+/// `None`). Returns the number of removed rows.
+fn retain_valid_rows<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize {
     let before = rows.len();
     let mut kept: BTreeMap<K, u32> = BTreeMap::new();
     rows.retain(|row| {
@@ -162,8 +170,8 @@ fn retain_first_rows<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<
     before - rows.len()
 }
 
-/// Each caveat once, in the order of arrival, without caveats of one kind.
-pub(super) fn distinct_caveats(results: &[NodeResult], without: CaveatKind) -> Vec<Caveat> {
+/// The caveats of all nodes, each once, in the order of arrival; caveats of the kind `without` are left out.
+pub(super) fn distinct_caveats_except(results: &[NodeResult], without: CaveatKind) -> Vec<Caveat> {
     let mut seen = BTreeSet::new();
     let all = results.iter().flat_map(|node| &node.caveats).filter(|caveat| caveat.doubt != without);
     all.filter(|caveat| seen.insert((caveat.doubt, &caveat.subject, &caveat.text, caveat.matters)))

@@ -1,4 +1,5 @@
-//! Comparison of the clocks at the ends of a stream, and latencies that are unknown without it.
+//! Compares the clocks at the two ends of a stream, and adds a caveat if the latency is unknown because the
+//! clocks were not compared.
 
 use super::lookup::{StreamReceiver, StreamSender};
 use super::streams::StreamFindings;
@@ -7,7 +8,7 @@ use packetrig_stats::result::NodeResult;
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
 
-/// Comparison of the clocks of a stream's sender and receivers.
+/// Relation of the clocks of a stream's sender and receivers: one clock, two compared clocks, or unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamClocks {
     One,
@@ -22,7 +23,7 @@ pub(super) fn largest_clock_error(node: &NodeResult) -> Option<Nanos> {
     let from = clock.before.to_controller(node.started);
     // The error grows with the time since the comparison, so its maximum over the whole run is taken.
     let to = clock.before.to_controller(node.ended.max(node.started));
-    clock.error_over(from, to)
+    clock.largest_error_between(from, to)
 }
 
 impl StreamFindings<'_> {
@@ -41,7 +42,7 @@ impl StreamFindings<'_> {
         })
     }
 
-    /// Caveats for streams of unknown latency: it is unknown because the clocks of their nodes were not compared.
+    /// Caveats for streams whose latency is unknown because the clocks of their nodes were not compared.
     pub(super) fn list_clock_caveats(self) -> Vec<Caveat> {
         let streams = self.plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.latency);
         streams.filter_map(|(index, stream)| self.find_clock_caveat(index, &stream.name)).collect()

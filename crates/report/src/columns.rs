@@ -1,5 +1,6 @@
-//! The tables of a report as data. Each column is described once: name in files, kind, meaning, source of its value.
-//! CSV files, their machine-readable description, terminal tables and the book's reference are made from these lists.
+//! The tables of a report as data. Each column is described once: its name in files, kind, meaning and source
+//! of its value. CSV files, their machine-readable description, terminal tables and the reference in the book
+//! are made from these lists.
 //!
 //! Invariant: a published column keeps its name, and new columns come last, so that readers that
 //! use positions still work.

@@ -15,7 +15,8 @@ const TIME_UNIT: &str = "ns";
 const PERCENT_UNIT: &str = "%";
 const BIT_RATE_UNIT: &str = "bit/s";
 
-/// Figures of a run: first of all streams together, then of each stream, then of each line of probes. Unknown figures are absent.
+/// Figures of a run that have a value: first those of all streams together, then those of each stream, then
+/// those of each probe line.
 pub fn run_figures(report: &RunReport) -> Vec<ReportFigure> {
     let mut figures = Vec::new();
     // With a single stream, the figures of the whole run would only repeat the stream's figures.
@@ -84,8 +85,8 @@ struct Throughput {
     doubt: f64,
 }
 
-/// Different frames per second that arrived in the requested time, as `--min-rate` judges them. A stream that was sent
-/// as fast as possible has only the rate between its first and its last arrival; a single frame has no rate.
+/// Different frames that arrived per second of the requested time, as `--min-rate` judges them. For a stream that was
+/// sent as fast as possible, the rate between its first and last arrival; a single frame has no rate.
 fn stream_throughput(stream: &StreamReport) -> Option<Throughput> {
     if let Some(delivered) = &stream.delivered_milli {
         return Some(Throughput {

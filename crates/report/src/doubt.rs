@@ -1,12 +1,12 @@
-//! Losses that may be the fault of the rig: losses at times when one of its ports was not in order, and as
-//! many losses as its ports dropped themselves.
+//! Losses that the rig itself may have caused: losses while one of its ports had a fault, and as many losses
+//! as its ports report as their own drops.
 //!
-//! Times here are counted from T. A loss that begins before an event is split: frames lost before the event
-//! are judged as usual. A loss that continues after the event stays in doubt to its end, because the event
-//! may have caused all of it.
+//! All times are counted from T, the start time of the run. If an outage begins before an event and continues
+//! after it, the outage is split: frames that were lost before the event are judged as usual. The later
+//! losses stay in doubt to the end of the outage, because the event may have caused all of them.
 
 use super::lookup::StreamReceiver;
-use super::losses::longest_delay_of;
+use super::losses::longest_delay_or_assumed;
 use packetrig_plan::criteria::CarrierLossCause;
 use packetrig_stats::outage::StreamOutage;
 use packetrig_stats::port_event::{EventCause, PortEvent, PortEventKind};
@@ -19,18 +19,18 @@ pub struct EventReport {
     #[serde(flatten)]
     pub what: PortEventKind,
     pub cause: EventCause,
-    /// Earliest possible begin of the event.
+    /// Earliest possible time at which the event began.
     pub from: Nanos,
     /// Latest possible end of the event; absent if it lasted until the end of the run.
     pub until: Option<Nanos>,
-    /// True if it affects only frames that the port sends.
+    /// True if the event affects only frames that the port sends.
     #[serde(default)]
     pub only_sending: bool,
 }
 
 impl EventReport {
-    /// Converts an event. `carrier_loss` is the assumed cause of a lost carrier. An interface that was switched down on
-    /// this machine has no carrier either, but that is another event.
+    /// Converts an event. `carrier_loss` is the assumed cause of a lost carrier. An interface that was
+    /// switched down on this machine also has no carrier, but that is an event of another kind.
     pub(super) fn from_event(event: &PortEvent, start: MonoTime, carrier_loss: CarrierLossCause) -> Self {
         let cause = match (event.what, carrier_loss) {
             // Only the user can know that the device under test drops the carrier on purpose, for example in a reset.
@@ -58,7 +58,7 @@ impl EventReport {
     pub fn description(&self) -> String {
         match (self.what, self.cause) {
             (PortEventKind::CarrierLost, EventCause::Device) => {
-                "the device took the carrier away, as expected".to_owned()
+                "the device switched the carrier off, as expected".to_owned()
             }
             (what, _) => what.to_string(),
         }
@@ -89,8 +89,9 @@ impl OutageSpan {
         let StreamReceiver { node, row } = receiver;
         // If frames are reordered, a lost frame need not have been sent between its neighbours in the order of arrival.
         let is_in_order = row.counts.sequence.reordered == 0;
-        // Then a lost frame may have been sent earlier or later, by up to the longest measured delay.
-        let apart = if is_in_order { Nanos::ZERO } else { longest_delay_of(row) };
+        // If frames were reordered, a lost frame may have been sent earlier or later, by up to the longest
+        // measured delay.
+        let apart = if is_in_order { Nanos::ZERO } else { longest_delay_or_assumed(row) };
         let begin = outage.begin.map_or(Nanos::ZERO, |begin| begin.since(node.started));
         Self {
             begin: begin.saturating_sub(apart),
@@ -111,10 +112,14 @@ impl OutageSpan {
         self.end.is_none_or(|end| from < end) && until.is_none_or(|until| until > self.begin)
     }
 
-    /// Maximum number of its frames that these events may have cost. `expected_number_before` returns the
-    /// number after the frames that should have arrived before a time:
-    /// only losses before that time are certain.
-    pub(super) fn frames_in_doubt(&self, events: &[EventReport], gone_before: &dyn Fn(Nanos) -> u64) -> u64 {
+    /// Largest number of frames of this outage that these events may have caused to be lost.
+    /// `expected_number_before` returns the number of the first frame that need not have arrived before a
+    /// time. Only losses of lower numbers are certain.
+    pub(super) fn frames_in_doubt(
+        &self,
+        events: &[EventReport],
+        expected_number_before: &dyn Fn(Nanos) -> u64,
+    ) -> u64 {
         let overlapping = events.iter().filter(|event| self.overlaps_event(event));
         // The earliest event decides, because a loss stays in doubt from the first event to its own end.
         let Some(from) = overlapping.map(|event| event.from).min() else { return 0 };
@@ -123,7 +128,7 @@ impl OutageSpan {
             return self.frames;
         }
         // The lost numbers are consecutive: frames that were due before the event were lost before it.
-        self.frames - gone_before(from).saturating_sub(self.first).min(self.frames)
+        self.frames - expected_number_before(from).saturating_sub(self.first).min(self.frames)
     }
 }
 
@@ -150,9 +155,10 @@ mod tests {
     #[test]
     fn loss_is_certain_only_before_event() {
         // A frame each millisecond.
-        let gone_before = |time: Nanos| time.as_u64() / 1_000_000;
-        let doubtful =
-            |outage: OutageSpan, events: &[EventReport]| outage.frames_in_doubt(events, &gone_before);
+        let expected_number_before = |time: Nanos| time.as_u64() / 1_000_000;
+        let doubtful = |outage: OutageSpan, events: &[EventReport]| {
+            outage.frames_in_doubt(events, &expected_number_before)
+        };
         let of_100 = outage(1000, Some(1100), 100);
         assert_eq!(doubtful(of_100, &[]), 0);
         assert_eq!(doubtful(of_100, &[event(500, Some(900))]), 0);

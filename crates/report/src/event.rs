@@ -1,4 +1,4 @@
-//! Events of a run, as one stream. It is the only source for progress bars, the catalogue and metrics.
+//! Events of a run, as one sequence. It is the only source for progress bars, the catalogue and metrics.
 
 use crate::outcome::{NodeFault, RunOutcome, RunState};
 use crate::{NodeName, RunId};
@@ -28,7 +28,7 @@ pub enum RunEventKind {
         /// Properties of the open ports.
         ports: Vec<PortInfo>,
     },
-    /// Cumulative counts of a node; never older than the ones before.
+    /// Cumulative counts of a node, in the order of time.
     Counters { node: NodeName, sample: Box<CountSample> },
     /// A change that the user requested was made, or could not be made.
     Steered {
@@ -36,7 +36,7 @@ pub enum RunEventKind {
         number: u64,
         outcome: Result<(), NodeFault>,
     },
-    /// An observation for the log: a node was silent, an attempt was repeated.
+    /// An observation for the log, for example that a node was silent or that an attempt was repeated.
     Finding(String),
     /// The run is over; nothing follows.
     Ended(RunOutcome),

@@ -51,7 +51,7 @@ impl MeanRate {
 
 /// Rate in bits per second of `frames` frames; `span` is the time from the first to the last of them, in nanoseconds.
 fn bits_per_second(bits: u128, frames: u128, span: u128) -> u64 {
-    // The bits of all frames take `frames` intervals on the link, and `span` is `frames - 1` of them.
+    // `frames` frames occupy `frames` intervals on the link, but `span` covers only `frames - 1` of them.
     let exact = ((frames - 1) * 1_000_000_000).checked_mul(bits);
     // After more than 10^12 frames one interval more or less changes nothing.
     let rate = exact.map_or_else(|| bits * 1_000_000_000 / span, |exact| exact / (frames * span));
@@ -93,12 +93,12 @@ pub struct LatencyReport {
     pub p99: Nanos,
     pub p999: Nanos,
     pub p9999: Nanos,
-    /// Largest time by which a frame arrived before it was sent, by the compared clocks; zero if none did. Such
-    /// a frame counts with a latency of zero. A time above the stated error of the clocks proves that error
-    /// wrong.
+    /// Largest time by which a frame seems to have arrived before it was sent, according to the compared
+    /// clocks; zero if none did. Such a frame counts with a latency of zero. If this time is larger than the
+    /// stated clock error, that clock error is wrong.
     #[serde(default)]
     pub early: Nanos,
-    /// Error of the figures, in short.
+    /// Summary of the errors of these figures.
     pub error: LatencyError,
     /// Lower and upper bound of each figure; absent in reports of older versions.
     #[serde(default)]

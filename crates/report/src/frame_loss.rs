@@ -18,23 +18,24 @@ pub struct FrameLoss {
     /// Runs of lost frames; absent where receivers share a stream, because one receiver cannot see
     /// the frames of another.
     pub bursts: Option<u64>,
-    /// The longest of them.
+    /// Length of the longest run of lost frames.
     pub longest_burst: Option<u64>,
     /// Seconds of the schedule with at least one lost frame.
     pub seconds: Option<u64>,
-    /// Part of `lost` that the rig or a link without carrier may have cost, at most.
+    /// Upper bound of the part of `lost` that the rig or a link without carrier may have caused.
     #[serde(default)]
     pub in_doubt: u64,
-    /// Part of `extra` that the sender may have sent and not counted, at most.
+    /// Upper bound of the part of `extra` that the sender may have sent without counting it.
     #[serde(default)]
     pub extra_in_doubt: u64,
-    /// True if a receiver should have several copies of a frame: all copies count, and `extra` are the further ones.
+    /// True if each receiver should get several copies of a frame. All expected copies count, and `extra`
+    /// counts copies beyond them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counts_copies: bool,
 }
 
 impl FrameLoss {
-    /// The share as two counts.
+    /// The lost share of the expected frames.
     pub const fn ratio(&self) -> Ratio {
         Ratio::new(self.lost, self.expected)
     }
@@ -66,7 +67,8 @@ impl FrameLoss {
             lost,
             extra: sequence.unique.saturating_sub(expected),
             percent: Ratio::new(lost, expected).percent(),
-            // A receiver that gets a share of the frames sees a gap at every frame of another receiver.
+            // If a receiver gets only a share of the frames, it sees a gap wherever a frame went to another
+            // receiver.
             bursts: whole_here.then_some(sequence.loss_bursts),
             longest_burst: whole_here.then_some(sequence.longest_burst),
             seconds: whole_here.then_some(sequence.loss_seconds),
@@ -76,7 +78,8 @@ impl FrameLoss {
     }
 }
 
-/// True if each receiver should get every frame: there is one, or the plan has `rx_count`.
+/// True if each receiver should get every frame exactly once: the plan's ratio of received to sent frames
+/// equals the number of receivers.
 pub(super) fn is_every_frame_expected_everywhere(stream: &Stream) -> bool {
     stream.metrics.rx_per_tx_thousandths == stream.rx.len() as u64 * 1000
 }

@@ -1,9 +1,9 @@
 //! The verdict on each criterion: the measured value, its bounds, and PASS, FAIL or INCONCLUSIVE.
 //!
-//! Every measured value has a least and a most ([`Bounded`]): the certain and the possible value. FAIL: even
-//! the lower bound breaks the limit. PASS: even the upper bound keeps it. Between them, the rig cannot
-//! decide. A fault of the rig only lowers the lower bound or raises the upper bound, so it never causes a
-//! FAIL. A fault of the device raises both, so it never causes a PASS.
+//! Every measured value has a lower and an upper bound ([`Bounded`]). For an upper limit, the result is FAIL
+//! if even the lower bound exceeds the limit, and PASS if even the upper bound does not. For a lower limit,
+//! the bounds change roles. Otherwise the rig cannot decide. A fault of the rig only widens the bounds, so it
+//! never causes a FAIL. A fault of the device moves both bounds, so it never causes a PASS.
 
 use packetrig_stats::bounded::Bounded;
 use packetrig_units::{Nanos, Ratio, Share, clamp_to_u64};
@@ -79,9 +79,8 @@ pub struct SubjectJudgement {
     pub figure: Option<Bounded<u64>>,
 }
 
-/// Finding of a criterion on one stream. Without a figure to judge, functions return `None` instead.
-///
-/// A figure with its bounds, or no figure: without bounds the criterion is not judged.
+/// Finding of a criterion on one stream: a figure with its bounds, or no figure if nothing was measured. There is no
+/// finding on a stream that the criterion does not judge.
 pub(super) struct StreamFinding {
     pub(super) result: CriterionResult,
     /// Measured value, in words with the numbers.

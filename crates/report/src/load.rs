@@ -31,8 +31,8 @@ impl LoadFactor {
             report.measured && !stream.rx.is_empty() && !stream.frames.is_unpaced()
         });
         let senders = measured.iter().map(|((stream, _), _)| stream.tx).collect::<BTreeSet<_>>().len();
-        // The factor is about several senders that share the device. For one,
-        // the stream's own rate says the same.
+        // The factor describes several senders that share the device. For a single sender, the rate of the
+        // stream says the same.
         if senders < 2 {
             return None;
         }
@@ -40,7 +40,8 @@ impl LoadFactor {
         let mut received_milli = 0_u64;
         for ((stream, report), timeline) in measured {
             // If one rate is unknown, the factor is unknown: a sum without this rate would look like a loss.
-            let asked = stream.expected_copies(scheduled_rate(report.sent.as_ref()?.planned, timeline)?);
+            let scheduled = scheduled_rate_milli(report.sent.as_ref()?.planned, timeline)?;
+            let asked = stream.expected_copies(scheduled);
             asked_milli = asked_milli.saturating_add(asked);
             let received = report.received.as_ref()?;
             // A single frame, or none, has no rate; it adds nothing to the load.
@@ -53,7 +54,7 @@ impl LoadFactor {
 }
 
 /// Frames per second, in thousandths, of a schedule with this many frames, bursts and pauses included.
-pub(super) fn scheduled_rate(planned: u64, timeline: &StreamTimeline) -> Option<u64> {
+pub(super) fn scheduled_rate_milli(planned: u64, timeline: &StreamTimeline) -> Option<u64> {
     let last = planned.checked_sub(1).filter(|last| *last > 0)?;
     let span = u128::from(timeline.due_time(last).saturating_sub(timeline.due_time(0)).as_u64());
     // `last` intervals take `span` ns: 10^9 ns make a second, and 1000 makes thousandths.

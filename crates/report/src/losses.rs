@@ -17,17 +17,19 @@ use std::fmt;
 
 /// Assumed difference of the clocks of two nodes if their comparison is unknown.
 const ASSUMED_CLOCK_DIFFERENCE: Nanos = Nanos::from_millis(100);
+/// Assumed longest delay of a stream's frames if the latency was not measured.
+const ASSUMED_LONGEST_DELAY: Nanos = Nanos::from_millis(100);
 
 /// Frames of a stream at ports where the plan does not expect them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MisdeliveryReport {
     /// Number of all such frames, copies included.
     pub frames: u64,
-    /// Part of them with a group address, which a switch sends to all its ports by rule.
+    /// Number of these frames that had a group address, which a switch sends to all its ports by rule.
     pub to_groups: u64,
     /// Frames that came back to the port that sent them.
     pub reflected: u64,
-    /// Minimum number of different frames that arrived at a wrong port and not at the right one.
+    /// Lower bound of the number of different frames that arrived at a wrong port and not at the right one.
     pub instead: u64,
     /// Different frames that arrived at a wrong port, and also at the right one.
     pub flooded: u64,
@@ -48,7 +50,7 @@ impl fmt::Display for MisdeliveryReport {
         }
         let is_flood = *flooded > 0 && *instead == 0 && *reflected == 0;
         if is_flood {
-            f.write_str(" (a switch floods what it has not learnt: see --max-misdelivered)")
+            f.write_str(" (a switch floods frames to unknown addresses; see --max-misdelivered)")
         } else {
             Ok(())
         }
@@ -60,20 +62,20 @@ impl fmt::Display for MisdeliveryReport {
 pub struct ContentReport {
     /// Frames that left without a tag and have a comparable content.
     pub compared: u64,
-    /// Number of these frames with content that arrived.
+    /// Number of compared frames whose content arrived.
     pub arrived: u64,
-    /// Number of these frames with content that did not arrive.
+    /// Number of compared frames whose content did not arrive.
     pub lost: u64,
-    /// Frames of too many different contents to compare.
+    /// Number of frames that were not compared, because there were too many different contents.
     pub not_compared: u64,
-    /// Part of `lost` that the rig or a link without carrier may have cost, at most.
+    /// Upper bound of the part of `lost` that the rig or a link without carrier may have caused.
     #[serde(default)]
     pub in_doubt: u64,
 }
 
 impl ContentReport {
-    /// Compares sent contents with `arrived`, the arrivals at the port that expects the stream; matched contents are
-    /// taken out of it.
+    /// Compares sent contents with `arrived`, the arrivals at the port that expects the stream, and removes
+    /// matching contents from `arrived`.
     pub(super) fn match_contents(sent: &ContentCounts, arrived: &mut ContentCounts) -> Self {
         let all = saturating_sum_of(sent.frames.values().copied());
         let matched = arrived.remove_matching_frames(sent);
@@ -94,7 +96,8 @@ impl StreamFindings<'_> {
             node.ended.since(node.started).saturating_sub(sender.senders_done.since(sender.started));
         let delay = received.latency.as_ref().and_then(Latency::max).unwrap_or(Nanos::ZERO);
         let quiet = received.counts.last.map_or(listened, |last| node.ended.since(last));
-        // A factor of two for a delay that grows at the end; a tenth of the time for arrivals that had not ended.
+        // The factor of two allows for a delay that grows at the end of the run. A tenth of the listening
+        // time without arrivals shows that arrivals had ended.
         delay + delay > listened || quiet < Nanos::new(listened.as_u64() / 10)
     }
 
@@ -122,7 +125,7 @@ impl StreamFindings<'_> {
             doubt: CaveatKind::StoppedListening,
             subject: self.plan.streams[index].name.clone(),
             text: format!(
-                "the last {} frames may have been under way when receivers stopped{delay}; give `--drain` more time",
+                "the last {} frames may have been in flight when the receivers stopped{delay}; use a longer `--drain`",
                 last.frames
             ),
             matters: true,
@@ -130,25 +133,26 @@ impl StreamFindings<'_> {
     }
 
     /// Events at the sending and the receiving port of a stream that cast doubt on its losses, by the times of arrivals.
-    pub(super) fn events_at(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
-        let mut events = self.port_events(receiver.node, receiver.row.port);
+    pub(super) fn doubtful_events_at(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
+        let mut events = self.doubtful_port_events(receiver.node, receiver.row.port);
         // Events that affect only sent frames are left out for a receiving port.
         events.retain(|event| !event.only_sending);
-        events.extend(self.sending_events(index, receiver));
+        events.extend(self.doubtful_sender_events(index, receiver));
         events
     }
 
-    /// The events of the sending port among them.
-    fn sending_events(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
+    /// Events at the sending port of stream `index` that cast doubt on its losses, by the times
+    /// of arrivals at `receiver`.
+    fn doubtful_sender_events(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
         let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else { return Vec::new() };
-        let apart = largest_clock_difference(sender, receiver.node);
-        let events = self.port_events(sender, self.plan.streams[index].tx).into_iter();
+        let apart = largest_clock_difference_or_assumed(sender, receiver.node);
+        let events = self.doubtful_port_events(sender, self.plan.streams[index].tx).into_iter();
         // The window reaches from departures to arrivals: earlier by at most the error of the clocks, later
         // by at most that error plus the delay of the path.
-        events.map(|event| event.extend_by(apart, apart + longest_delay_of(receiver.row))).collect()
+        events.map(|event| event.extend_by(apart, apart + longest_delay_or_assumed(receiver.row))).collect()
     }
 
-    fn port_events(self, node: &NodeResult, port: usize) -> Vec<EventReport> {
+    fn doubtful_port_events(self, node: &NodeResult, port: usize) -> Vec<EventReport> {
         let results = node.ports.iter().filter(|result| result.port == port);
         let events = results.flat_map(|result| &result.events);
         let events =
@@ -174,15 +178,19 @@ impl StreamFindings<'_> {
                 let contents = ContentReport::match_contents(&sent.untagged_contents, arrived);
                 // Untagged frames have no numbers, so the times of their losses are unknown.
                 let is_doubtful = self.has_doubtful_events(index, &self.receivers_of(index));
-                let in_doubt =
-                    if is_doubtful { contents.lost } else { contents.lost.min(self.sent_ahead(index)) };
+                let in_doubt = if is_doubtful {
+                    contents.lost
+                } else {
+                    contents.lost.min(self.count_frames_sent_ahead(index))
+                };
                 stream.contents = Some(ContentReport { in_doubt, ..contents });
             }
         }
     }
 
-    /// The number after the frames of stream `index` that should have arrived before a time since T, within an outage,
-    /// however late they left and however long they took; 0 if that is unknown.
+    /// Number of the first frame of stream `index` that need not have arrived before `time` (counted from T)
+    /// within an outage. It allows for the largest lateness of the sender and the longest delay of the path;
+    /// 0 if these are unknown.
     pub(super) fn expected_number_before(
         self,
         index: usize,
@@ -192,14 +200,15 @@ impl StreamFindings<'_> {
     ) -> u64 {
         let Some(timeline) = self.timelines.get(index) else { return 0 };
         let Some(sender) = self.sender_of(index).filter(|_| !self.is_recorded(index)) else { return 0 };
-        // Each frame left at most this late, so a frame that was due before this was surely on its way.
+        // No frame left later than this after its due time, so a frame that was due early enough must have
+        // been on its way.
         let late = sender.row.send_error.max().unwrap_or(Nanos::ZERO);
-        let delay = longest_delay_of(received);
+        let delay = longest_delay_or_assumed(received);
         // Without an arrival after the outage, the delay may have grown: the check allows a factor of two, as
         // for receivers that stopped.
         let grown = if outage.end.is_none() { delay } else { Nanos::ZERO };
         let by_delay = timeline.frames_due_before(time.saturating_sub(late + delay + grown));
-        // Frames cannot arrive sooner after the last arrival than the plan has them.
+        // After the last arrival, no more frames can arrive in a time than the plan has in the same time.
         let last = outage.first.checked_sub(1).map(|last| timeline.due_time(last));
         let by_last = last.map(|last| timeline.frames_due_before(last + time.saturating_sub(outage.begin)));
         by_last.map_or(by_delay, |by_last| by_last.min(by_delay))
@@ -210,9 +219,10 @@ impl StreamFindings<'_> {
         let mut losses = FaultyPortLosses::with_ports(self.plan.ports.len());
         for (index, stream) in self.plan.streams.iter().enumerate() {
             for receiver in self.receivers_of(index) {
-                let of_both = self.count_losses_during(index, receiver, &self.events_at(index, receiver));
+                let of_both =
+                    self.count_losses_during(index, receiver, &self.doubtful_events_at(index, receiver));
                 let of_sender =
-                    self.count_losses_during(index, receiver, &self.sending_events(index, receiver));
+                    self.count_losses_during(index, receiver, &self.doubtful_sender_events(index, receiver));
                 losses.add_losses(stream.tx, receiver.row.port, of_both, of_sender);
             }
         }
@@ -230,7 +240,7 @@ impl StreamFindings<'_> {
 
     /// True if an event of a port of this stream casts doubt on its losses.
     pub(super) fn has_doubtful_events(self, index: usize, rows: &[StreamReceiver<'_>]) -> bool {
-        rows.iter().any(|receiver| !self.events_at(index, *receiver).is_empty())
+        rows.iter().any(|receiver| !self.doubtful_events_at(index, *receiver).is_empty())
     }
 
     /// Frames of stream `index` at other ports; `None` if there are none.
@@ -257,8 +267,8 @@ impl StreamFindings<'_> {
     }
 }
 
-/// Number of misdelivered frames that arrived at none of their expected ports, as far as single lost frames are
-/// known.
+/// Number of misdelivered frames that arrived at none of their expected ports, as far as the numbers of the
+/// lost frames are known.
 fn count_lost_at_every_port(astray: &MisdeliveredFrames, rows: &[StreamReceiver<'_>]) -> u64 {
     // The frames lost at every port are at most as many as at the port that lost least.
     let lost = rows.iter().map(|receiver| count_lost_at(astray, receiver.row)).min();
@@ -266,18 +276,19 @@ fn count_lost_at_every_port(astray: &MisdeliveredFrames, rows: &[StreamReceiver<
 }
 
 fn count_lost_at(astray: &MisdeliveredFrames, received: &ReceiveResult) -> u64 {
-    // Between joined gaps frames arrived, and their numbers are not known.
+    // Joined outages are skipped: frames arrived between their gaps, and the numbers of these frames are
+    // unknown.
     let exact = received.outages.outages.iter().filter(|outage| outage.gaps == 1);
     saturating_sum_of(exact.map(|outage| astray.numbers.count_numbers_within(outage.first, outage.last)))
 }
 
-/// Longest delay of frames of a stream.
-pub(super) fn longest_delay_of(received: &ReceiveResult) -> Nanos {
-    received.latency.as_ref().and_then(Latency::max).unwrap_or(ASSUMED_CLOCK_DIFFERENCE)
+/// Longest measured delay of the stream's frames, or 100 ms if the latency was not measured.
+pub(super) fn longest_delay_or_assumed(received: &ReceiveResult) -> Nanos {
+    received.latency.as_ref().and_then(Latency::max).unwrap_or(ASSUMED_LONGEST_DELAY)
 }
 
-/// Largest difference of the clocks of two nodes.
-pub(super) fn largest_clock_difference(sender: &NodeResult, receiver: &NodeResult) -> Nanos {
+/// Largest difference of the clocks of two nodes, or 100 ms if their comparison is unknown.
+pub(super) fn largest_clock_difference_or_assumed(sender: &NodeResult, receiver: &NodeResult) -> Nanos {
     if sender.node == receiver.node {
         return Nanos::ZERO;
     }

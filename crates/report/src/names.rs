@@ -49,7 +49,7 @@ impl NodeName {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     }
     /// Prefix of the names of controllers.
-    pub const fn controller_name_text() -> &'static str {
+    pub const fn controller_name_prefix() -> &'static str {
         Self::CONTROLLER
     }
     const CONTROLLER: &str = "controller";

@@ -39,8 +39,8 @@ pub struct NodeReport {
 pub struct NodeClock {
     /// Source of the comparison.
     pub source: FitSource,
-    /// The node's clock less the controller's, by all present knowledge. Absent, as the bound is, if the comparisons
-    /// before and after the run contradict each other.
+    /// The node's clock minus the controller's clock at T, by the best available comparison. The offset and
+    /// its bound are absent if the comparisons before and after the run contradict each other.
     pub offset_ns: Option<i64>,
     /// Error bound of that offset.
     pub bound: Option<Nanos>,
@@ -51,11 +51,12 @@ pub struct NodeClock {
 /// Departure of the first frame of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStart {
-    /// Delay after the due time, by the controller's clock; negative: before. Absent if the relation of the clocks is unknown.
+    /// Delay of the departure after its due time, by the controller's clock; negative if the frame left
+    /// early. Absent if the relation of the clocks is unknown.
     pub skew_ns: Option<i64>,
-    /// Error bound of that delay.
+    /// Error bound of `skew_ns`.
     pub bound: Option<Nanos>,
-    /// Delay after the due time, by the node's own clock.
+    /// Delay of the departure after its due time, by the node's own clock; negative if the frame left early.
     pub late_ns: i64,
     /// Source of the stamp.
     pub stamp: Option<StampKind>,
@@ -88,10 +89,10 @@ impl fmt::Display for SkewVerdict {
 pub struct SkewReport {
     /// Time from the earliest to the latest start, among nodes with a known clock; absent for fewer than two nodes.
     pub spread: Option<Nanos>,
-    /// Additional time that is possible, by the bounds of all nodes.
+    /// Largest time by which the true spread can exceed `spread`, by the error bounds of all nodes.
     pub bound: Option<Nanos>,
-    /// Certain part of the spread: nodes with narrow bounds may prove more than the widest bound does. Absent in
-    /// reports of earlier versions.
+    /// Lower bound of the true spread: nodes with narrow error bounds may prove a larger spread than the
+    /// other nodes. Absent in reports of earlier versions.
     #[serde(default)]
     pub least: Option<Nanos>,
     /// Wanted maximum of the spread.
@@ -109,12 +110,12 @@ pub(super) fn build_node_rows(
     timelines: &[StreamTimeline],
 ) -> Vec<NodeReport> {
     let rows = names.iter().map(|name| {
-        lookup.node_result(name).map_or_else(|| without_result(name), |node| node_report(node, timelines))
+        lookup.node_result(name).map_or_else(|| blank_node_report(name), |node| node_report(node, timelines))
     });
     rows.collect()
 }
 
-fn without_result(name: &str) -> NodeReport {
+fn blank_node_report(name: &str) -> NodeReport {
     NodeReport {
         node: name.to_owned(),
         reported: false,
@@ -132,9 +133,11 @@ fn node_report(node: &NodeResult, timelines: &[StreamTimeline]) -> NodeReport {
         node: node.node.clone(),
         reported: true,
         ports: node.ports.len(),
-        sent: Some(saturating_sum_of(node.send.iter().map(|row| row.counts.frames).chain(probes_sent(node)))),
+        sent: Some(saturating_sum_of(
+            node.send.iter().map(|row| row.counts.frames).chain(sent_probe_counts(node)),
+        )),
         received: Some(saturating_sum_of(
-            node.receive.iter().map(|row| row.counts.frames).chain(probes_received(node)),
+            node.receive.iter().map(|row| row.counts.frames).chain(received_probe_counts(node)),
         )),
         clock: node.clock.as_ref().map(|clock| clock_of_node(node, clock)),
         start: find_first_departure(node, timelines),
@@ -160,7 +163,7 @@ fn shorten_text(text: &str) -> String {
 }
 
 /// Numbers of sent probes and reflections of a node.
-fn probes_sent(node: &NodeResult) -> impl Iterator<Item = u64> {
+fn sent_probe_counts(node: &NodeResult) -> impl Iterator<Item = u64> {
     let probes = node.probes.iter();
     probes.flat_map(|probes| {
         let reflected = probes.reflected.iter().filter_map(|row| row.reflected);
@@ -169,7 +172,7 @@ fn probes_sent(node: &NodeResult) -> impl Iterator<Item = u64> {
 }
 
 /// Numbers of received answers, and of probes of other nodes.
-fn probes_received(node: &NodeResult) -> impl Iterator<Item = u64> {
+fn received_probe_counts(node: &NodeResult) -> impl Iterator<Item = u64> {
     let probes = node.probes.iter();
     probes.flat_map(|probes| {
         let requests = probes.reflected.iter().map(|row| row.requests);
@@ -186,7 +189,8 @@ pub(super) struct NodeClockLead {
     pub(super) is_same: bool,
 }
 
-/// The lead of `far` over `near` while `near` sent; `None` if a clock is unknown or contradicts itself.
+/// How far the clock of `far` is ahead of the clock of `near` while `near` sent; `None` if a clock is unknown
+/// or its comparisons contradict each other.
 pub(super) fn node_clock_lead(near: &NodeResult, far: &NodeResult) -> Option<NodeClockLead> {
     let (own, other) = (near.clock.as_ref()?, far.clock.as_ref()?);
     // Both nodes use the controller's clock, so the difference is 0.
@@ -220,7 +224,8 @@ fn clock_of_node(node: &NodeResult, record: &ClockRecord) -> NodeClock {
 
 /// The earliest due frame of this node, among the frames that left.
 fn find_first_departure(node: &NodeResult, timelines: &[StreamTimeline]) -> Option<NodeStart> {
-    // The smallest due time, not the first departure: a late first frame must not hide behind another stream.
+    // The frame with the smallest due time is used, not the first departure: otherwise the early frame of
+    // another stream would hide a late first frame.
     let departures = node.send.iter().filter_map(|row| FirstDeparture::from_send_result(row, timelines));
     let probe = node.probes.as_ref().and_then(|probes| probes.first);
     let probe = probe.map(|probe| FirstDeparture { due: probe.due.since(node.started), left: probe.left });
@@ -260,7 +265,8 @@ fn compute_bounded_skew(
     started: MonoTime,
     first: &FirstDeparture,
 ) -> Option<BoundedSkew> {
-    // The node converted T with the fit that it started with; the better fit shows when that really was.
+    // The node converted T with the clock fit that it had at the start. The final fit is better and shows
+    // when the node really started.
     let start = clock.before.to_controller(started);
     clock
         .to_controller(first.left)
@@ -285,7 +291,8 @@ impl SkewReport {
         let unknown: Vec<String> = blank.chain(silent).map(|row| row.node.clone()).collect();
         let spread = StartSpread::from_skews(&known);
         let verdict = wanted.map(|wanted| match spread {
-            // NOT_MET only if it holds for the best case of all bounds; MET only if it holds for the worst case and every start is known.
+            // The verdict is NOT_MET only if it holds for the smallest possible spread. It is MET only if it
+            // holds for the largest possible spread and every start is known.
             Some(spread) if spread.least > i128::from(wanted.as_u64()) => SkewVerdict::NotMet,
             Some(spread) if unknown.is_empty() && spread.most <= i128::from(wanted.as_u64()) => {
                 SkewVerdict::Met
@@ -318,7 +325,8 @@ impl SkewReport {
         Some(format!("{} apart ({}at most {})", time(seen), least.unwrap_or_default(), time(most)))
     }
 
-    /// Reason why a wanted skew is in doubt, or was not met: no fault of the device under test, but not the run that was wanted.
+    /// Describes why the wanted skew was not met, or why this is unknown. It is no fault of the device under
+    /// test, but the run was not the wanted one.
     pub(super) fn describe_doubt(&self) -> Option<String> {
         let wanted = self.wanted?;
         let seen = self
@@ -364,9 +372,9 @@ impl KnownSkew {
 #[derive(Clone, Copy, Debug)]
 struct StartSpread {
     seen: i128,
-    /// Largest spread: every bound is used up in the one direction.
+    /// Largest possible spread: the latest start was as late, and the earliest start as early, as their bounds allow.
     most: i128,
-    /// Smallest spread: every bound is used up in the other direction.
+    /// Smallest possible spread: the latest start was as early, and the earliest start as late, as their bounds allow.
     least: i128,
 }
 
@@ -384,7 +392,8 @@ impl StartSpread {
     }
 }
 
-/// Time from the earliest to the latest start, by these two readings of each skew.
+/// Time from the earliest to the latest start. `late` and `early` return the values of a skew that are used
+/// for the latest and for the earliest start.
 fn span_of_starts(
     known: &[KnownSkew],
     late: fn(&KnownSkew) -> i128,

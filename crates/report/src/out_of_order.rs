@@ -1,4 +1,4 @@
-//! Losses while a port was not in order, which explain drops of that port.
+//! Losses while a port had a fault. They explain drops that this port counted.
 
 use super::figures::saturating_sum_of;
 
@@ -15,10 +15,10 @@ impl FaultyPortLosses {
         Self { sending: vec![0; ports], receiving: vec![0; ports] }
     }
 
-    /// Adds the losses of a stream from one port to another: while either was not in order, and the part while the
-    /// sending port was not.
+    /// Adds losses of a stream from port `tx` to port `rx`: `of_both` are its losses while either port had a
+    /// fault, and `of_sender` is the part of them while the sending port had a fault.
     pub(super) fn add_losses(&mut self, tx: usize, rx: usize, of_both: u64, of_sender: u64) {
-        // The sender counts losses during both, so that no frame counts twice.
+        // Losses while both ports had a fault count only for the sender, so that no frame counts twice.
         let both = [
             (&mut self.sending, tx, of_sender),
             (&mut self.receiving, rx, of_both.saturating_sub(of_sender)),
@@ -30,17 +30,17 @@ impl FaultyPortLosses {
         }
     }
 
-    /// Losses while this sending port was not in order.
-    pub(super) fn sending_at(&self, port: usize) -> u64 {
+    /// Losses while this sending port had a fault.
+    pub(super) fn losses_of_faulty_sender(&self, port: usize) -> u64 {
         self.sending.get(port).copied().unwrap_or(0)
     }
 
-    /// Losses while this receiving port was not in order, and the sending port was.
-    pub(super) fn losses_while_receiver_unordered(&self, port: usize) -> u64 {
+    /// Losses while this receiving port had a fault and the sending port had none.
+    pub(super) fn losses_of_faulty_receiver(&self, port: usize) -> u64 {
         self.receiving.get(port).copied().unwrap_or(0)
     }
 
-    pub(super) fn total_sending_losses(&self) -> u64 {
+    pub(super) fn total_losses_of_faulty_senders(&self) -> u64 {
         saturating_sum_of(self.sending.iter().copied())
     }
 }

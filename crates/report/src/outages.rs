@@ -1,12 +1,11 @@
 //! Times at which frames of a stream were missing.
 //!
-//! An outage lasts from the arrival of the last frame before it to the arrival of the first frame after it.
-//! At the ends of a stream one of these arrivals is missing: the plan determines the length there, not the
-//! receiver's timeout.
+//! An outage lasts from the arrival of the last frame before it to the arrival of the first frame after it. At the ends
+//! of a stream one of these arrivals is missing: the plan determines the length there, not the receiver's timeout.
 
 use super::doubt::{EventReport, OutageSpan};
 use super::lookup::StreamReceiver;
-use super::losses::{largest_clock_difference, longest_delay_of};
+use super::losses::{largest_clock_difference_or_assumed, longest_delay_or_assumed};
 use super::sent_ahead::CountedDoubts;
 use super::streams::StreamFindings;
 use packetrig_stats::bounded::{BoundReason, Bounded};
@@ -37,7 +36,7 @@ pub struct OutageRow {
     pub begin: Option<Nanos>,
     /// Arrival of the first frame after; absent if none arrived after.
     pub end: Option<Nanos>,
-    /// Part of the lost frames that the rig or a link without carrier may have cost.
+    /// Upper bound of the lost frames that the rig or a link without carrier may have caused.
     pub in_doubt: u64,
     /// Length of the outage; absent where outages are joined.
     #[serde(default)]
@@ -81,7 +80,7 @@ impl LossTimes {
 }
 
 impl OutageReport {
-    /// Updates the longest outage with an outage of this length.
+    /// Replaces the longest outage if an outage of this length is longer.
     fn update_longest(&mut self, length: Option<Bounded<Nanos>>) {
         let Some(length) = length else { return };
         let longest = self.longest_length.map_or(length, |longest| longest.max(length));
@@ -104,17 +103,18 @@ impl StreamFindings<'_> {
     /// Times at which frames of stream `index` were lost at the port of `receiver`.
     pub(super) fn loss_times(self, index: usize, receiver: StreamReceiver<'_>) -> LossTimes {
         let StreamReceiver { node, row: received } = receiver;
-        let events = self.events_at(index, receiver);
+        let events = self.doubtful_events_at(index, receiver);
         // An event that counts its lost frames explains at most that many losses.
         let (counted, events): (Vec<_>, Vec<_>) =
-            events.into_iter().partition(|event| event.what.most_frames().is_some());
+            events.into_iter().partition(|event| event.what.max_lost_frames().is_some());
         let mut counted = CountedDoubts::from_events(&counted);
         let mut bursts = self.list_bursts_sent_ahead(index, receiver);
         let OutageList { outages, gaps, longest, .. } = &received.outages;
         let mut times = LossTimes::default();
         times.outages.count = *gaps;
         if *gaps > outages.len() as u64 {
-            // The list has the length of the longest joined outage, but not its time, and so not its cause.
+            // If gaps were joined, the list knows the length of the longest joined outage but not its time,
+            // and so not its cause.
             let joined =
                 |longest| Bounded::exactly(longest).lower_lower_bound(Nanos::ZERO, BoundReason::Joined);
             times.outages.update_longest(longest.map(joined));
@@ -128,7 +128,8 @@ impl StreamFindings<'_> {
                 let by_events = span.frames_in_doubt(&events, &|time| {
                     self.expected_number_before(index, received, &span, time)
                 });
-                // Each kind of doubt explains only frames that the kinds before it left unexplained, so no frame counts twice.
+                // Each kind of doubt explains only frames that the kinds before it did not explain, so that
+                // no frame counts twice.
                 let by_number =
                     by_events + counted.consume_explained_losses(&span, outage.frames - by_events);
                 let too_close =
@@ -171,15 +172,16 @@ impl StreamFindings<'_> {
             None if outage.gaps > 1 => return None,
             None => self.compute_length_at_stream_end(index, outage, late),
         };
-        // If a share of the lost frames is certain, the same share of the length is certain.
+        // Only a part of the lost frames is certain, so only the same part of the length is certain.
         let certain =
             u128::from(length.least.as_u64()) * u128::from(outage.frames - in_doubt.min(outage.frames));
         let certain = Nanos::new(clamp_to_u64(certain / u128::from(outage.frames.max(1))));
         Some(length.lower_lower_bound(certain, BoundReason::RigLosses))
     }
 
-    /// Length of an outage without an arrival before or after it, by the plan: between the frames around it,
-    /// or between the frames at its ends.
+    /// Length of an outage at an end of the stream, where the arrival before or after it is missing. The plan
+    /// gives the length: the time between the due times of the frames around the outage, or of the lost
+    /// frames at its ends.
     fn compute_length_at_stream_end(
         self,
         index: usize,
@@ -205,7 +207,7 @@ impl StreamFindings<'_> {
             .raise_upper_bound(length.most + late, BoundReason::SentLate)
     }
 
-    /// Maximum lateness of frames of stream `index` while these were lost.
+    /// Largest lateness of the frames of stream `index` that left during this outage.
     fn largest_lateness_during(
         self,
         index: usize,
@@ -218,7 +220,7 @@ impl StreamFindings<'_> {
         self.longest_stall_during(index, receiver, outage).max(otherwise)
     }
 
-    /// Longest stall of the sender of stream `index` while these frames were lost.
+    /// Longest stall of the sender of stream `index` during this outage.
     pub(super) fn longest_stall_during(
         self,
         index: usize,
@@ -229,7 +231,8 @@ impl StreamFindings<'_> {
         let span = OutageSpan::from_outage(outage, receiver);
         let tx = self.plan.streams[index].tx;
         // A stall reaches the receiver later by the delay, and the clocks may differ.
-        let after = largest_clock_difference(sender.node, receiver.node) + longest_delay_of(receiver.row);
+        let after = largest_clock_difference_or_assumed(sender.node, receiver.node)
+            + longest_delay_or_assumed(receiver.row);
         let events = sender.node.ports.iter().filter(|port| port.port == tx).flat_map(|port| &port.events);
         let stalls = events.filter_map(|event| match event.what {
             PortEventKind::SenderStalled { most_late } => {

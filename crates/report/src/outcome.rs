@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RunState {
-    /// No node has got a command yet.
+    /// No command was sent to a node yet.
     Draft,
     /// Nodes read the plan, open ports and begin to receive.
     Preparing,
@@ -27,7 +27,7 @@ pub enum RunState {
     Complete,
     /// Ended: a part of the results is missing.
     Partial,
-    /// Ended: given up before anything was sent, or by force.
+    /// Ended: the run was aborted before anything was sent, or by force.
     Aborted,
     /// Ended: the run could not start.
     Failed,
@@ -82,7 +82,8 @@ impl fmt::Display for RunState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFault {
     pub blame: Blame,
-    /// Fault and place; a lower-case fragment. A text from a message is one line.
+    /// What failed and where, as a phrase that begins in lower case. A text from another machine is
+    /// limited to one line.
     #[serde(deserialize_with = "deserialize_line::<MAX_FAULT_CHARACTERS, _>")]
     pub text: String,
 }
@@ -102,7 +103,7 @@ impl NodeFault {
         Self { blame: Blame::Peer, text: format!("{NO_START_TIME_REASON} in {attempts} attempts{late}") }
     }
 
-    /// True if a repetition of the run may well start.
+    /// True if the run was too late to start, so that it may start if it is repeated.
     pub fn is_late_start(&self) -> bool {
         self.text.starts_with(NO_START_TIME_REASON) || self.text.contains(SPLIT_START_MARK)
     }
@@ -118,18 +119,18 @@ pub const SPLIT_START_MARK: &str = "(split_start)";
 pub enum RunOutcome {
     /// All results are here.
     Complete {
-        /// The user stopped it.
+        /// True if the user stopped the run.
         stopped: bool,
     },
     Partial {
         /// Missing parts, each with its node.
         reasons: Vec<String>,
-        /// The user stopped it.
+        /// True if the user stopped the run.
         stopped: bool,
     },
-    /// The user gave it up.
+    /// The user aborted the run.
     Aborted,
-    /// It could not start.
+    /// The run could not start.
     Failed { fault: NodeFault },
 }
 
@@ -149,10 +150,11 @@ impl RunOutcome {
     }
     /// True if some nodes started and others did not, because the confirmation reached them too late.
     pub fn is_split_start(&self) -> bool {
-        // Reasons are texts, in reports and on the way from nodes, so a fixed word in them marks this one.
+        // Reasons are plain texts in reports and in messages of nodes, so a fixed word in the text marks this
+        // reason.
         self.reasons().iter().any(|reason| reason.contains(SPLIT_START_MARK))
     }
-    /// True if the start came too late for some nodes, so that a repetition of the run may well start everywhere.
+    /// True if the start time reached some nodes too late, so that all nodes may start if the run is repeated.
     pub fn is_late_start(&self) -> bool {
         match self {
             // A run may be repeated without a change only if it sent nothing, or if it names its split start.
@@ -160,7 +162,7 @@ impl RunOutcome {
             _ => self.is_split_start(),
         }
     }
-    /// True if the user stopped or aborted it before the end of its plan.
+    /// True if the user stopped or aborted the run before the end of its plan.
     pub const fn was_stopped(&self) -> bool {
         matches!(self, Self::Complete { stopped: true } | Self::Partial { stopped: true, .. } | Self::Aborted)
     }

@@ -32,9 +32,9 @@ pub struct PortReport {
     pub tx_rate: Option<MeanRate>,
     /// Mean rate received, over all streams.
     pub rx_rate: Option<MeanRate>,
-    /// Sent per second since T.
+    /// Frames and bytes sent in each second since T.
     pub tx_series: RateSeries,
-    /// Received per second since T.
+    /// Frames and bytes received in each second since T.
     pub rx_series: RateSeries,
     /// Its part of the ledger.
     pub ledger: FrameLedger,
@@ -43,11 +43,11 @@ pub struct PortReport {
     /// Events of its interface during the run.
     #[serde(default)]
     pub events: Vec<EventReport>,
-    /// Maximum number of frames that were sent within short times.
+    /// Largest numbers of frames that the port sent within short times.
     #[serde(default)]
     pub peaks: Option<SendingPeaks>,
-    /// Frames that left closer together than planned because the sender had been delayed: a device
-    /// may drop this number.
+    /// Frames that left closer together than planned because the sender had been delayed. A device may drop
+    /// up to this number of frames.
     #[serde(default)]
     pub sent_ahead: u64,
     /// Frames of other runs that arrived here.
@@ -78,8 +78,7 @@ pub struct LossPlaces {
     /// Frames that our receiver dropped because its ring was full. At most `total`; frames of other senders
     /// may be among the drops.
     pub receiver: Option<u64>,
-    /// Losses while a port was not in order, by the rig or by a link without carrier, in addition
-    /// to the losses above.
+    /// Losses while a port had a fault or a link had no carrier, in addition to the losses above.
     #[serde(default)]
     pub in_doubt: u64,
     /// Frames lost elsewhere: in the device under test, or on the path to and from it. Absent if
@@ -88,8 +87,8 @@ pub struct LossPlaces {
 }
 
 impl LossPlaces {
-    /// Splits `total` by the drops at the ends of the run, and by the losses while a port was not in order (`in_doubt`;
-    /// `out_of_order` has the ports).
+    /// Splits `total` by the drops at the sending and receiving ports, and by the losses while a port had a
+    /// fault (`in_doubt`; `out_of_order` has them by port).
     pub(super) fn new(
         total: u64,
         in_doubt: u64,
@@ -101,37 +100,38 @@ impl LossPlaces {
         // Drops of a port while it had a fault are already counted as losses in doubt.
         let at_receiver = saturating_sum_of(ports.iter().map(|port| {
             port.rx.unseen_frames()
-                - port.rx.unexplained_unseen_frames(out_of_order.losses_while_receiver_unordered(port.port))
+                - port.rx.unexplained_unseen_frames(out_of_order.losses_of_faulty_receiver(port.port))
         }))
         .min(receiver);
-        let at_sender = out_of_order.total_sending_losses().min(sender);
+        let at_sender = out_of_order.total_losses_of_faulty_senders().min(sender);
         // This cannot underflow: `from_end_counters` limits each count to the remaining frames.
         let left = total - sender - receiver;
         let in_doubt = in_doubt.saturating_sub(saturating_sum_of([at_sender, at_receiver])).min(left);
         Self { in_doubt, path: places.path.map(|path| path - in_doubt), ..places }
     }
 
-    /// Splits `total` by the counts of the ends alone, without the times of losses.
+    /// Splits `total` by the drops that the sending and receiving ports counted, without the times of losses.
     pub fn from_end_counters<'a>(
         total: u64,
         ports: impl Iterator<Item = (&'a TxCounters, &'a RxCounters)> + Clone,
     ) -> Self {
-        // The sender counts first, then the receiver, each at most the remaining frames: a frame is counted at
-        // one place. A port that only receives drops nothing as a sender, so it must not make the sum unknown.
-        let senders = ports.clone().filter(|(tx, _)| tx.has_sent_frames());
+        // Losses are attributed to the senders first and then to the receivers, each at most the remaining
+        // frames, so that a frame is counted at one place. A port that only receives drops nothing as a
+        // sender, so it must not make the sum unknown.
+        let senders = ports.clone().filter(|(tx, _)| tx.has_tried_to_send());
         // If one count is unknown, the sum is unknown.
         let sender = senders.map(|(tx, _)| tx.unsent_by_interface()).collect::<Option<Vec<u64>>>();
         let sender = sender.map(|dropped| saturating_sum_of(dropped).min(total));
         let left = total - sender.unwrap_or(0);
-        // The interface's own receive drops do not count: the kernel also counts frames there that it gave us and then
-        // found no other use for.
+        // Receive drops that the interface reports do not count, because the kernel counts frames there, too,
+        // that it delivered to packetrig and that no other protocol took.
         let receiver = saturating_sum_of(ports.map(|(_, rx)| rx.unseen_frames())).min(left);
         Self { total, sender, receiver: Some(receiver), in_doubt: 0, path: sender.map(|_| left - receiver) }
     }
 }
 
-/// Puts losses in doubt that the rig's own ports dropped at unknown times: as many of each stream as its ports dropped.
-/// Losses while a port was `out_of_order` are in doubt already and explain drops of that port.
+/// Marks losses as doubtful if the rig's own ports dropped frames at unknown times: in each stream as many as
+/// its ports dropped. Losses in `out_of_order` are in doubt already, and explain drops of the same port.
 pub(super) fn add_drop_doubt(
     streams: &mut [StreamReport],
     plan: &Plan,
@@ -141,10 +141,10 @@ pub(super) fn add_drop_doubt(
     for (stream, of_plan) in streams.iter_mut().zip(&plan.streams) {
         let by_sender =
             lookup.port_result(of_plan.tx).and_then(|port| port.tx.unsent_by_interface()).unwrap_or(0);
-        let by_sender = by_sender.saturating_sub(out_of_order.sending_at(of_plan.tx));
+        let by_sender = by_sender.saturating_sub(out_of_order.losses_of_faulty_sender(of_plan.tx));
         let receivers = of_plan.rx.iter().filter_map(|rx| lookup.port_result(*rx));
         let by_receivers = saturating_sum_of(receivers.map(|port| {
-            port.rx.unexplained_unseen_frames(out_of_order.losses_while_receiver_unordered(port.port))
+            port.rx.unexplained_unseen_frames(out_of_order.losses_of_faulty_receiver(port.port))
         }));
         // Times and streams of these drops are unknown: each stream of the port may have lost all of them.
         let dropped = by_sender.saturating_add(by_receivers);
@@ -158,8 +158,9 @@ pub(super) fn add_drop_doubt(
     }
 }
 
-/// Handles the counts of an engine, which is another program. If more frames arrived than it claims to have sent, it
-/// has not counted all. If the interface cannot confirm its counts, the lost frames may not have been sent.
+/// Marks losses and surplus frames as doubtful if an engine, which is another program, sent the stream. If
+/// more frames arrived than the engine reports, it has not counted all of its frames. If the interface cannot
+/// confirm the engine's count, the lost frames may not have been sent.
 fn add_engine_doubt(loss: &mut FrameLoss, sender: &PortResult) {
     if sender.info.back_end != BackEnd::Process {
         return;

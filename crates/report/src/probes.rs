@@ -50,11 +50,11 @@ pub struct ProbeLineReport {
     pub target: String,
     /// Reason for a missing result; absent if a result is here.
     pub missing: Option<String>,
-    /// Findings about the line; absent if the result is missing.
+    /// Results of the line; absent if they are missing.
     pub found: Option<ProbeFindings>,
 }
 
-/// Findings about a line.
+/// Measured results of a probe line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeFindings {
     pub end: ProbeLineEndReason,
@@ -90,9 +90,10 @@ pub struct ProbeFindings {
 pub enum ClockRelationSource {
     /// Both ends use the same clock.
     One,
-    /// Both clocks were compared with the controller's clock.
+    /// The clocks of both nodes were compared with the controller's clock.
     Fleet,
-    /// The probes themselves compared them: a path that is always slower one way looks like clocks that differ.
+    /// The probes themselves compared the clocks. If the path is always slower in one direction, the
+    /// difference looks like a clock offset.
     Exchanges,
 }
 
@@ -178,7 +179,7 @@ impl ProbeLineRows<'_> {
         let found = self.found.lines.get(&number);
         let missing = found.is_none().then(|| match self.lookup.node_result(&from_node) {
             None => format!("node {from_node} did not report"),
-            Some(_) => format!("node {from_node} reported nothing about this line"),
+            Some(_) => format!("node {from_node} reported no result of these probes"),
         });
         let found = found.map(|(node, row)| self.line_findings(line, node, row));
         ProbeLineReport { from: self.port_name(line.from), from_node, to, to_node, target, missing, found }
@@ -224,7 +225,7 @@ impl ProbeLineRows<'_> {
         }
     }
 
-    /// Lead of the far node's wall clock over the near one's.
+    /// How far the wall clock of node `far` is ahead of the wall clock of node `near`; `None` if unknown.
     fn clock_relation(&self, near: &NodeResult, far: &str) -> Option<WallClockLead> {
         let same = WallClockLead { offset_ns: 0, bound: Nanos::ZERO, source: ClockRelationSource::One };
         if near.node == far {
@@ -243,7 +244,7 @@ impl ProbeLineRows<'_> {
     }
 }
 
-/// The far wall clock less the near one.
+/// The wall clock of the far node minus that of the near node.
 #[derive(Clone, Copy, Debug)]
 struct WallClockLead {
     offset_ns: i64,
@@ -251,7 +252,7 @@ struct WallClockLead {
     source: ClockRelationSource,
 }
 
-/// One-way delays by the better of two relations of the clocks.
+/// One-way delays, computed with the clock relation that has the smaller error bound.
 #[derive(Default)]
 struct OneWayDelays {
     there: Option<ProbeTimes>,
@@ -286,7 +287,8 @@ impl OneWayDelays {
 /// Requests that never arrived: sent requests less the requests that the far end counted.
 fn lost_requests(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> Option<u64> {
     match reflected {
-        // More requests arrived than were sent: copies were made on the way, and may hide losses.
+        // If more requests arrived than were sent, copies were made on the way, and the number of losses is
+        // unknown.
         Some(far) => row.counts.sent.checked_sub(far.requests),
         None => row.session_lost.map(|(there, _)| there),
     }
@@ -295,7 +297,8 @@ fn lost_requests(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -
 /// Answers that never arrived.
 fn lost_answers(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> Option<u64> {
     match reflected.and_then(|far| far.reflected) {
-        // More answers arrived than there were reflections: copies were made on the way back, so the losses are unknown.
+        // If more answers arrived than were reflected, copies were made on the way back, and the number of
+        // losses is unknown.
         Some(reflected) => reflected.checked_sub(row.counts.answered),
         None => row.session_lost.map(|(_, back)| back),
     }
@@ -308,7 +311,8 @@ impl ProbesReport {
         found.any(|found| found.end == ProbeLineEndReason::Stopped)
     }
 
-    /// Judges the criterion on the lines: at least one answer, or, for probes without answers, all were sent.
+    /// Judges each probe line: a line needs at least one answer. If probes have no answers, all of them
+    /// must have been sent.
     pub(super) fn judge_lines(&self) -> Option<CriterionLine> {
         let (name, limit) = match (self.is_answered(), self.has_capacities()) {
             (_, true) => ("capacity", "a rate for each pair"),
@@ -348,7 +352,8 @@ impl ProbesReport {
 
     fn judge_findings(&self, found: &ProbeFindings) -> CriterionResult {
         let ProbeCounts { planned, sent, answered, .. } = found.counts;
-        // Without a report of its reflector, silence may be the reflector's fault and not the path's fault.
+        // Without a report from the reflector's node, missing answers may be the fault of the reflector and
+        // not of the path.
         let has_far_end = !self.has_reflectors() || found.far_end_reported;
         match (self.is_answered(), sent, answered) {
             // Probes of this method get no answers, so only the sending can be judged.
@@ -369,7 +374,8 @@ impl ProbesReport {
         methods.any(|(name, method)| *name == self.method && method.has_reflectors())
     }
 
-    /// Reasons why lines sent fewer probes than planned, without lines that miss the criterion: their reason includes it.
+    /// Reasons why lines sent fewer probes than planned. Lines with an inconclusive result are left out,
+    /// because their result names the reason already.
     pub(super) fn line_doubts(&self) -> impl Iterator<Item = String> {
         let others = self.lines.iter().filter(|line| self.result_of_line(line) != CriterionResult::Unknown);
         others.filter_map(|line| Some(format!("probes {}: {}", line.name(), line.describe_doubt()?)))

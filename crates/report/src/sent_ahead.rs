@@ -1,10 +1,10 @@
 //! Losses by bursts of the rig itself: a delayed sender sends more frames in a time than planned, and a
-//! device that carries the plan may drop the excess.
+//! device that can carry the planned load may drop the excess.
 
 use super::doubt::{EventReport, OutageSpan};
 use super::figures::saturating_sum_of;
 use super::lookup::{StreamReceiver, StreamSender};
-use super::losses::{largest_clock_difference, longest_delay_of};
+use super::losses::{largest_clock_difference_or_assumed, longest_delay_or_assumed};
 use super::streams::StreamFindings;
 use packetrig_stats::outage::StreamOutage;
 use packetrig_units::{Nanos, clamp_to_u64};
@@ -13,8 +13,8 @@ use packetrig_units::{Nanos, clamp_to_u64};
 /// two percent of headroom refills a bucket of five milliseconds.
 const BACKLOG_DRAIN_TIME: Nanos = Nanos::from_millis(250);
 
-/// A fault of the rig, with the number of losses that it may have caused, and the times since T at which
-/// those frames arrive or are missing.
+/// A fault of the rig, with the largest number of losses that it explains, and the time span (since T) in
+/// which these frames arrive or are missing at the receiver.
 #[derive(Clone, Copy, Debug)]
 struct CountedDoubt {
     from: Nanos,
@@ -23,12 +23,14 @@ struct CountedDoubt {
     left: u64,
 }
 
-/// Faults of the rig with the numbers of frames that they may explain, for a stream at one receiver. Each frame counts once.
+/// Faults of the rig that affect a stream at one receiver. Each fault explains a limited number of lost
+/// frames, and each lost frame is explained once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CountedDoubts(Vec<CountedDoubt>);
 
 impl CountedDoubts {
-    /// Returns how many of these lost frames the faults explain at most, and subtracts them from the faults.
+    /// Returns how many of these lost frames the faults explain at most, and subtracts this number from what
+    /// the faults can still explain.
     pub(super) fn consume_explained_losses(&mut self, span: &OutageSpan, frames: u64) -> u64 {
         let before = frames;
         let mut frames = frames;
@@ -42,10 +44,10 @@ impl CountedDoubts {
         before - frames
     }
 
-    /// Selects the events that limit the number of frames that they explain.
+    /// Keeps the events that state the largest number of frames that they explain.
     pub(super) fn from_events(events: &[EventReport]) -> Self {
         let counted = events.iter().filter_map(|event| {
-            let left = event.what.most_frames()?;
+            let left = event.what.max_lost_frames()?;
             Some(CountedDoubt { from: event.from, until: event.until, left })
         });
         Self(counted.collect())
@@ -53,8 +55,9 @@ impl CountedDoubts {
 }
 
 impl StreamFindings<'_> {
-    /// Maximum part of an outage's frames that came too close together for a device that carries the plan. A device
-    /// passes one frame for each that is planned in a time: it drops no frame that left as planned for being too close.
+    /// Largest number of lost frames of an outage that may have been too close together for a device that can
+    /// carry the planned load. Such a device carries as many frames in a time as are planned, so it does not
+    /// drop frames that left with their planned distance.
     pub(super) fn count_frames_too_close(
         self,
         index: usize,
@@ -86,14 +89,14 @@ impl StreamFindings<'_> {
         too_many.saturating_add(outage.gaps).min(outage.frames)
     }
 
-    /// The bursts of the port that sends stream `index`, as `receiver` sees them.
+    /// The bursts of the port that sends stream `index`, with the times at which they affect `receiver`.
     pub(super) fn list_bursts_sent_ahead(self, index: usize, receiver: StreamReceiver<'_>) -> CountedDoubts {
         let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else {
             return CountedDoubts::default();
         };
-        let apart = largest_clock_difference(sender, receiver.node);
+        let apart = largest_clock_difference_or_assumed(sender, receiver.node);
         // A frame of the burst arrives later by the delay, and the backlog in the device outlasts the burst.
-        let after = apart + longest_delay_of(receiver.row) + BACKLOG_DRAIN_TIME;
+        let after = apart + longest_delay_or_assumed(receiver.row) + BACKLOG_DRAIN_TIME;
         let bursts = self.port_result(self.plan.streams[index].tx).map(|port| port.sent_ahead.as_slice());
         let bursts = bursts.unwrap_or_default().iter().map(|burst| CountedDoubt {
             from: burst.from.since(sender.started).saturating_sub(apart),
@@ -103,8 +106,8 @@ impl StreamFindings<'_> {
         CountedDoubts(bursts.collect())
     }
 
-    /// Frames that left ahead at the port that sends stream `index`.
-    pub(super) fn sent_ahead(self, index: usize) -> u64 {
+    /// Number of frames that the port of stream `index` sent closer together than planned.
+    pub(super) fn count_frames_sent_ahead(self, index: usize) -> u64 {
         let port = self.port_result(self.plan.streams[index].tx);
         port.map_or(0, |port| saturating_sum_of(port.sent_ahead.iter().map(|burst| burst.frames)))
     }

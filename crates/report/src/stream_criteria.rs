@@ -10,7 +10,8 @@ use packetrig_stats::bounded::{BoundReason, Bounded};
 use packetrig_units::{Nanos, Ratio, Share, clamp_to_u64};
 
 impl StreamReport {
-    /// Criteria on its frames that have this result here, in words.
+    /// Describes the criteria on frame counts (loss, duplicates, damage, misdelivery) that have the result
+    /// `wanted` for this stream.
     pub fn list_criteria_with_result(
         &self,
         wanted: CriterionResult,
@@ -38,12 +39,12 @@ impl StreamReport {
         let words = describe_frame_count(&lost, expected, "lost");
         let measured = match stale {
             0 => words,
-            _ => format!("{words}; {stale} frames came more than 65536 frames late and count as lost"),
+            _ => format!("{words}; {stale} frames arrived more than 65536 frames late and count as lost"),
         };
         Some(StreamFinding::at_most(allowed_count(limit, expected), lost, measured))
     }
 
-    /// Judges a count of frames that receivers know exactly.
+    /// Judges a count of frames that has no error, because the receivers count it themselves.
     pub(super) fn judge_exact_count(
         &self,
         limit: Share,
@@ -59,14 +60,16 @@ impl StreamReport {
 
     pub(super) fn judge_duplicates(&self, limit: Share) -> Option<StreamFinding> {
         let received = self.received.as_ref().filter(|_| self.measured)?;
-        let copies = self.bounded_copies(received);
+        let copies = self.count_copies_with_bounds(received);
         let stale = received.sequence.stale;
         let has_extra = self.loss.is_some_and(|loss| loss.extra > 0);
         let what = match (has_extra, stale) {
             (true, _) => "arrived more than once, or more often than expected (check rx_tx_ratio)".to_owned(),
             (false, 0) => "arrived more than once".to_owned(),
             (false, stale) => {
-                format!("arrived more than once, if the {stale} that came over 65536 frames late are copies")
+                format!(
+                    "arrived more than once, if the {stale} frames that arrived more than 65536 frames late are copies"
+                )
             }
         };
         let expected = self.loss.map_or(received.frames, |loss| loss.expected);
@@ -75,21 +78,21 @@ impl StreamReport {
         Some(StreamFinding::at_most(allowed_count(limit, expected), copies, measured))
     }
 
-    /// Arrivals beyond the first of a frame that the plan expects.
+    /// Number of copies that arrived as the plan expects, without the first arrival of each frame.
     pub(super) fn expected_copies(&self) -> u64 {
         let Some((loss, received)) = self.loss.zip(self.received.as_ref()) else { return 0 };
         let copies = loss.expected.saturating_sub(loss.lost).saturating_sub(received.sequence.unique);
         if loss.counts_copies { copies } else { 0 }
     }
 
-    /// Number of copies, which includes frames beyond the expected ones. A frame that came too late to be told from a
-    /// copy may be one.
-    fn bounded_copies(&self, received: &ArrivedFrames) -> Bounded<u64> {
+    /// Number of copies, which includes frames beyond the expected ones. The upper bound includes frames that
+    /// arrived too late to be distinguished from copies.
+    fn count_copies_with_bounds(&self, received: &ArrivedFrames) -> Bounded<u64> {
         let loss = self.loss.unwrap_or_default();
         // If the plan expects several copies at a receiver, only further copies are too many.
         let twice = if loss.counts_copies { 0 } else { received.sequence.duplicates };
         let copies = Bounded::exactly(twice.saturating_add(loss.extra));
-        // An engine that counts too few frames makes the other frames look like copies.
+        // If an engine counts too few of its sent frames, the uncounted frames look like copies.
         let least = copies.value.saturating_sub(loss.extra_in_doubt);
         let most = copies.value.saturating_add(received.sequence.stale);
         copies.lower_lower_bound(least, BoundReason::RigLosses).raise_upper_bound(most, BoundReason::Stale)
@@ -113,7 +116,7 @@ impl StreamReport {
     }
 
     pub(super) fn judge_latency(&self, limit: LatencyLimit) -> Option<StreamFinding> {
-        // No frame arrived: the loss is judged elsewhere, and there is no latency to judge.
+        // If no frame arrived, there is no latency to judge; the loss criterion covers this case.
         self.received.as_ref().filter(|got| got.frames > 0)?;
         let bounds = self.latency.as_ref().and_then(|latency| latency.bounds);
         let Some(latency) = bounds.map(|bounds| bounds.bounds_of_figure(limit.figure)) else {
@@ -129,18 +132,18 @@ impl StreamReport {
         let Some(jitter) = self.largest_jitter else {
             return Some(StreamFinding::unknown("jitter was not measured".to_owned()));
         };
-        let measured = format!("largest {}", describe_bounded_time(&jitter));
+        let measured = format!("largest jitter {}", describe_bounded_time(&jitter));
         Some(StreamFinding::at_most(limit.as_u64(), jitter.map(Nanos::as_u64), measured))
     }
 
     pub(super) fn judge_outage(&self, limit: Nanos) -> Option<StreamFinding> {
         self.loss?;
         let Some(outages) = &self.outages else {
-            let measured = "outages are not known where receivers share a stream".to_owned();
+            let measured = "outages are unknown, because several receivers share the stream".to_owned();
             return Some(StreamFinding::unknown(measured));
         };
         let longest = outages.longest_length.unwrap_or(Bounded::exactly(Nanos::ZERO));
-        let measured = format!("longest {}", describe_bounded_time(&longest));
+        let measured = format!("longest outage {}", describe_bounded_time(&longest));
         Some(StreamFinding::at_most(limit.as_u64(), longest.map(Nanos::as_u64), measured))
     }
 
@@ -180,21 +183,22 @@ impl StreamReport {
         Some(StreamFinding::at_most(limit.as_u64(), late, measured).limit_to_inconclusive())
     }
 
-    /// Distinct frames that arrived, divided by the requested time, or by the actual time if that is longer.
+    /// Distinct frames that arrived per second, in thousandths: their number divided by the requested time,
+    /// or by the actual time if that is longer.
     ///
     /// The lower bound is the measured rate. The upper bound adds the frames that the rig did not send or may
     /// have lost. It also removes the time by which the sender's stamps show that it was slower than planned.
-    /// A count within a time is exact to one frame.
-    pub(super) fn delivered_rate(&self) -> Option<Bounded<u64>> {
+    /// A count of frames within a time is exact to one frame.
+    pub(super) fn delivered_rate_milli(&self) -> Option<Bounded<u64>> {
         let asked = u128::from(self.asked_milli.filter(|asked| *asked > 0)?);
         let (sent, received, loss) = (self.sent.as_ref()?, self.received.as_ref()?, self.loss?);
         let planned_span = |frames: u64| u128::from(frames) * NANOS_MILLI / asked;
         let interval = planned_span(1);
         // The minimum is 1, because the rates below are divided by this time.
         let window = planned_span(sent.planned).max(1);
-        let taken = window.max(span_of(received.first, received.last) + interval);
+        let taken = window.max(span_or_zero(received.first, received.last) + interval);
         let longer =
-            span_of(sent.first, sent.last).saturating_sub(planned_span(sent.planned.saturating_sub(1)));
+            span_or_zero(sent.first, sent.last).saturating_sub(planned_span(sent.planned.saturating_sub(1)));
         // Copies of one frame at several receivers count as one frame.
         let copies = u128::from(loss.expected).max(1);
         let of_sent = |frames: u64| u128::from(frames) * u128::from(sent.frames) / copies;
@@ -220,7 +224,7 @@ impl StreamReport {
 }
 
 /// Nanoseconds from the first to the last frame; 0 if one of the times is unknown.
-fn span_of(first: Option<Nanos>, last: Option<Nanos>) -> u128 {
+fn span_or_zero(first: Option<Nanos>, last: Option<Nanos>) -> u128 {
     first.zip(last).map_or(0, |(first, last)| last.saturating_sub(first).as_u64().into())
 }
 

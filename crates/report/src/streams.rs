@@ -5,7 +5,7 @@ use super::clocks::StreamClocks;
 use super::figures::{ErrorDistribution, LatencyError, LatencyReport, MeanRate};
 use super::frame_loss::{FrameLoss, is_every_frame_expected_everywhere};
 use super::histogram::{LatencyBucket, build_histogram};
-use super::load::scheduled_rate;
+use super::load::scheduled_rate_milli;
 use super::lookup::{ResultLookup, StreamReceiver, StreamSender};
 use super::losses::{ContentReport, MisdeliveryReport};
 use super::outages::{LossTimes, OutageReport};
@@ -13,7 +13,7 @@ use packetrig_plan::Plan;
 use packetrig_plan::timeline::StreamTimeline;
 use packetrig_stats::bounded::{BoundReason, Bounded};
 use packetrig_stats::counts::StreamRxCounts;
-use packetrig_stats::jitter::{JitterSummary, jitter_error};
+use packetrig_stats::jitter::{JitterSummary, largest_jitter_error};
 use packetrig_stats::latency::{Latency, StampErrors};
 use packetrig_stats::result::{NodeResult, PortResult, SendResult};
 use packetrig_stats::sequence::SequenceCounts;
@@ -28,7 +28,7 @@ pub struct SentFrames {
     pub frames: u64,
     /// Planned frames that were not sent.
     pub unsent: u64,
-    /// Frames sent later than due by more than the stated tolerance.
+    /// Frames that left after their due time by more than 1 ms.
     pub late: u64,
     /// Part of `frames` without a tag though the stream has tags: receivers cannot recognise them, so they are
     /// neither expected nor lost.
@@ -133,7 +133,7 @@ pub struct StreamReport {
     pub latency_histogram: Vec<LatencyBucket>,
 }
 
-/// The results of all nodes, for look-ups.
+/// The plan and the results of all nodes, from which the rows of streams are built.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamFindings<'a> {
     pub(super) plan: &'a Plan,
@@ -154,7 +154,7 @@ impl<'a> StreamFindings<'a> {
         wanted.iter().filter_map(|port| self.lookup.receiver_at(stream, *port)).collect()
     }
 
-    /// True if its frames come from a file: their times are not the plan's times.
+    /// True if the frames of stream `index` come from a recording: then they have no due times in the plan.
     pub(super) fn is_recorded(self, index: usize) -> bool {
         self.plan.streams[index].frames.recording().is_some()
     }
@@ -167,7 +167,8 @@ impl<'a> StreamFindings<'a> {
         self.plan.ports[port].name.clone()
     }
 
-    /// Builds the row of stream `index`; `timeline` if the plan could be bound to the speeds found.
+    /// Builds the row of stream `index`. Without `timeline` (the plan does not fit the link speeds that the
+    /// nodes found), figures that compare with the schedule are absent.
     pub(super) fn stream_report(self, index: usize, timeline: Option<&StreamTimeline>) -> StreamReport {
         let stream = &self.plan.streams[index];
         let rows = self.receivers_of(index);
@@ -189,7 +190,7 @@ impl<'a> StreamFindings<'a> {
                 Some(times) => times.in_doubt,
                 // If the times of the losses are unknown, all losses may have happened during the event.
                 None if self.has_doubtful_events(index, &rows) => loss.lost,
-                None => self.sent_ahead(index),
+                None => self.count_frames_sent_ahead(index),
             };
             FrameLoss { in_doubt: in_doubt.min(loss.lost), ..loss }
         });
@@ -207,7 +208,7 @@ impl<'a> StreamFindings<'a> {
             jitter: combine_jitter(&rows),
             largest_jitter: self.largest_jitter(index, &rows),
             per_port: rows.iter().map(|row| self.port_share(index, *row, frames)).collect(),
-            asked_milli: sender.and_then(|sender| scheduled_rate(sender.row.planned, timeline?)),
+            asked_milli: sender.and_then(|sender| scheduled_rate_milli(sender.row.planned, timeline?)),
             outages: times.map(|times| times.outages),
             misdelivery: self.misdelivery_report(index, &rows),
             // `build_stream_rows` computes these two, once the losses of all streams are known.
@@ -216,7 +217,7 @@ impl<'a> StreamFindings<'a> {
         }
     }
 
-    /// The largest smoothed jitter, which errors of stamps make look larger or smaller.
+    /// The largest smoothed jitter (RFC 3550), with bounds that allow for the errors of the time stamps.
     fn largest_jitter(self, stream: usize, rows: &[StreamReceiver<'_>]) -> Option<Bounded<Nanos>> {
         let value = combine_jitter(rows)?.rfc3550_max;
         let clocks = match self.compare_clocks(stream, rows) {
@@ -228,7 +229,8 @@ impl<'a> StreamFindings<'a> {
             // If the error of the stamps is unknown, the stamps may have caused all of the jitter.
             return Some(Bounded::exactly(value).lower_lower_bound(Nanos::ZERO, BoundReason::SendStamps));
         };
-        // A difference takes two arrivals. The offset of two clocks is the same for neighbours.
+        // Jitter is a difference of two delays, so the error of an arrival stamp counts twice. The clock
+        // offset is the same for neighbouring frames.
         let errors = [
             (worst_jitter_error(rows, leaving, arriving + clocks), BoundReason::SendStamps),
             (arriving + arriving, BoundReason::ArrivalStamps),
@@ -281,7 +283,7 @@ impl<'a> StreamFindings<'a> {
         let clock = match self.compare_clocks(stream, rows) {
             StreamClocks::One => None,
             StreamClocks::Apart(bound) => Some(bound),
-            // A latency between clocks of unknown relation would be any number.
+            // Without a comparison of the clocks, the difference of their times has no meaning.
             StreamClocks::Unknown => return None,
         };
         let mut all: Option<Latency> = None;
@@ -319,7 +321,7 @@ impl<'a> StreamFindings<'a> {
 /// Error of the jitter at the worst of these receivers.
 fn worst_jitter_error(rows: &[StreamReceiver<'_>], leaving: &Latency, doubt: Nanos) -> Nanos {
     let delays = rows.iter().filter_map(|receiver| receiver.row.latency.as_ref());
-    delays.map(|delays| jitter_error(leaving, delays, doubt)).max().unwrap_or(Nanos::MAX)
+    delays.map(|delays| largest_jitter_error(leaving, delays, doubt)).max().unwrap_or(Nanos::MAX)
 }
 
 /// Jitter over all receivers: arrivals at different ports have no common order, but arrivals at each port have one.
@@ -354,8 +356,8 @@ fn summarise_sent_frames(sender: StreamSender<'_>, timeline: Option<&StreamTimel
     }
 }
 
-/// Rate error: the schedule has the time that the frames sent should have taken, bursts and gaps included; the error is
-/// the deviation from it.
+/// Deviation of the mean frame rate from the schedule, in millionths. The schedule gives the time that the
+/// sent frames should have taken, bursts and gaps included.
 fn rate_error_ppm(row: &SendResult, timeline: &StreamTimeline) -> Option<i64> {
     let last = row.counts.frames.checked_sub(1)?;
     let wanted = i128::from(timeline.due_time(last).saturating_sub(timeline.due_time(0)).as_u64());
@@ -379,8 +381,8 @@ fn summarise_arrivals(rows: &[StreamReceiver<'_>]) -> ArrivedFrames {
         counts.corrupt = counts.corrupt.saturating_add(row.counts.corrupt);
         counts.unnumbered = counts.unnumbered.saturating_add(row.counts.unnumbered);
         // Times of different nodes can be compared only relative to each node's own T: here T is zero for all of them.
-        first = first.into_iter().chain(row.counts.first.map(|at| from_start(node, at))).min();
-        last = last.into_iter().chain(row.counts.last.map(|at| from_start(node, at))).max();
+        first = first.into_iter().chain(row.counts.first.map(|at| shift_to_common_start(node, at))).min();
+        last = last.into_iter().chain(row.counts.last.map(|at| shift_to_common_start(node, at))).max();
         series.merge(&row.series);
         quality.merge(&row.quality);
     }
@@ -399,6 +401,6 @@ fn summarise_arrivals(rows: &[StreamReceiver<'_>]) -> ArrivedFrames {
     }
 }
 
-fn from_start(node: &NodeResult, at: MonoTime) -> MonoTime {
+fn shift_to_common_start(node: &NodeResult, at: MonoTime) -> MonoTime {
     MonoTime::default() + at.since(node.started)
 }

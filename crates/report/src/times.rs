@@ -17,9 +17,9 @@ pub struct RunStateTime {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTimes {
-    /// States in their order; a state is there again for each further attempt.
+    /// States in the order in which the run entered them. A repeated attempt enters states again.
     pub states: Vec<RunStateTime>,
-    /// T of the last attempt, counted as the states are; absent if none was set.
+    /// Start time T of the last attempt, since the first event of the run; absent if no start time was set.
     pub start: Option<Nanos>,
 }
 

@@ -25,9 +25,9 @@ const MAX_NAMED: usize = 8;
 pub enum RunVerdict {
     /// Every criterion is met, and nothing is in doubt.
     Pass,
-    /// A criterion is not met. The reasons.
+    /// A criterion is not met; with the reasons.
     Fail(Vec<String>),
-    /// The rig cannot tell. The reasons.
+    /// The rig cannot decide; with the reasons.
     Inconclusive(Vec<String>),
 }
 
@@ -113,7 +113,7 @@ impl CriterionLines<'_> {
     }
 
     /// Adds the criteria that every run has.
-    fn add_counts(&mut self, criteria: &AcceptanceCriteria) {
+    fn add_default_criteria(&mut self, criteria: &AcceptanceCriteria) {
         let limit = criteria.max_loss;
         self.add_criterion("loss", at_most(limit), |stream| stream.judge_loss(limit));
         let limit = criteria.max_duplicates;
@@ -128,12 +128,12 @@ impl CriterionLines<'_> {
     fn add_optional_criteria(&mut self, criteria: &AcceptanceCriteria) {
         if let Some(limit) = criteria.max_reordered {
             self.add_criterion("reordering", at_most(limit), |stream| {
-                stream.judge_exact_count(limit, |got| got.sequence.reordered, "arrived after a later one")
+                stream.judge_exact_count(limit, |got| got.sequence.reordered, "arrived after a later frame")
             });
         }
         if let Some(limit) = criteria.max_altered {
             self.add_criterion("alteration", at_most(limit), |stream| {
-                stream.judge_exact_count(limit, |got| got.altered, "arrived with other headers")
+                stream.judge_exact_count(limit, |got| got.altered, "arrived with changed headers")
             });
         }
         for limit in &criteria.latency {
@@ -147,7 +147,7 @@ impl CriterionLines<'_> {
             self.add_criterion("outage", at_most(limit), |stream| stream.judge_outage(limit));
         }
         if let Some(limit) = criteria.min_rate {
-            let words = format!("at least {limit} of the rate asked for");
+            let words = format!("at least {limit} of the requested rate");
             self.add_criterion("rate", words, |stream| stream.judge_rate(limit));
         }
     }
@@ -159,7 +159,7 @@ fn at_most(limit: impl fmt::Display) -> String {
 
 fn judge_all_criteria(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> Vec<CriterionLine> {
     let mut lines = CriterionLines { streams: evidence.streams, lines: Vec::new() };
-    lines.add_counts(criteria);
+    lines.add_default_criteria(criteria);
     lines.add_optional_criteria(criteria);
     let limit = criteria.min_verified;
     lines.add_criterion("verified", format!("at least {limit}"), |stream| stream.judge_verified(limit));
@@ -192,14 +192,14 @@ fn judge_capture(node: &NodeResult, capture: &CaptureResult) -> SubjectJudgement
     }
 }
 
-/// Event that kept frames at a port from being seen, so that their number is unknown.
+/// Finds an event because of which the receiver missed an unknown number of frames.
 fn find_receive_failure(node: &NodeResult, port: usize) -> Option<PortEventKind> {
     let port = node.ports.iter().find(|row| row.port == port)?;
     let mut events = port.events.iter().filter(|event| !event.only_sending);
     events.find(|event| event.what == PortEventKind::PortFailed).map(|event| event.what)
 }
 
-/// Ports without a link at a time when losses are in doubt: the cause is more often a cable than a device.
+/// Describes ports that had no link, if losses are in doubt: a cable is more often the cause than the device.
 fn describe_lost_links(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     let has_doubtful_loss =
         evidence.streams.iter().any(|stream| stream.loss.is_some_and(|loss| loss.in_doubt > 0));
@@ -248,14 +248,15 @@ fn list_doubts(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     }
     doubts.extend(evidence.skew.and_then(SkewReport::describe_doubt));
     let caveats: Vec<&Caveat> = evidence.caveats.iter().filter(|caveat| caveat.matters).collect();
-    // A node with a caveat about its ledger names the cause: the same is not reported twice.
+    // If a node has a caveat about its ledger, the caveat names the cause, so the imbalance is not reported a
+    // second time.
     if !caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Unbalanced) {
         let wrong = evidence.imbalances.iter();
         doubts.extend(wrong.map(|wrong| format!("the ledger does not balance: {wrong}")));
     }
     doubts.extend(caveats.iter().map(|caveat| format!("{}: {}", caveat.subject, caveat.text)));
     for stream in evidence.streams {
-        doubts.extend(unsent_frames(stream, &caveats));
+        doubts.extend(explain_unsent_frames(stream, &caveats));
         doubts.extend(explain_missing_report(stream));
     }
     // If a node did not report, measurements may exist that are missing here.
@@ -268,8 +269,8 @@ fn list_doubts(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     doubts
 }
 
-/// Frames that a sender did not send, unless a caveat reports that already.
-fn unsent_frames(stream: &StreamReport, caveats: &[&Caveat]) -> Option<String> {
+/// Describes planned frames that were not sent, unless a caveat reports them already.
+fn explain_unsent_frames(stream: &StreamReport, caveats: &[&Caveat]) -> Option<String> {
     let sent = stream.sent.as_ref().filter(|sent| sent.unsent > 0)?;
     let mut short = caveats.iter().filter(|caveat| caveat.doubt == CaveatKind::SenderShort);
     if short.any(|caveat| caveat.subject == stream.name) {
@@ -278,7 +279,7 @@ fn unsent_frames(stream: &StreamReport, caveats: &[&Caveat]) -> Option<String> {
     Some(format!("stream {}: {} of {} planned frames were not sent", stream.name, sent.unsent, sent.planned))
 }
 
-/// Reason why a stream cannot be judged.
+/// Reason why a measured stream cannot be judged.
 fn explain_missing_report(stream: &StreamReport) -> Option<String> {
     // A stream without metrics or receivers is not judged.
     let is_missing = stream.measured && !stream.rx_ports.is_empty() && stream.loss.is_none();

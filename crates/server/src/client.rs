@@ -37,7 +37,7 @@ pub struct ApiClient {
 }
 
 impl ApiClient {
-    /// A client with the token, if one is given. It sends nothing yet.
+    /// Creates a client that sends this token with each call, if one is given. Nothing is sent yet.
     pub fn new(
         address: ApiAddress,
         token: Option<String>,
@@ -53,22 +53,22 @@ impl ApiClient {
 
     /// The answer to `GET PATH`.
     pub fn get(&self, path: &str) -> Result<Value, ClientError> {
-        self.fetch_answer("GET", path, "")
+        self.request_answer("GET", path, "")
     }
 
     /// The answer to `POST PATH` with this body.
     pub fn post(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
-        self.fetch_answer("POST", path, &body.to_string())
+        self.request_answer("POST", path, &body.to_string())
     }
 
-    fn fetch_answer(&self, method: &str, path: &str, body: &str) -> Result<Value, ClientError> {
+    fn request_answer(&self, method: &str, path: &str, body: &str) -> Result<Value, ClientError> {
         let mut connection = self.send_request(method, path, body)?;
         let mut answer = Vec::new();
         connection.read_to_end(&mut answer, MAX_ANSWER_BYTES)?;
         parse_answer(&self.address, &answer)
     }
 
-    /// The events at this path, from now on.
+    /// Subscribes to the events at this path, from now on.
     pub fn follow_events(&self, path: &str) -> Result<EventStream, ClientError> {
         let mut connection = self.send_request("GET", path, "")?;
         let mut received = Vec::new();
@@ -77,10 +77,10 @@ impl ApiClient {
                 break head;
             }
             if connection.read_next_bytes(&mut received)? == 0 {
-                return Err(ClientError::incomplete_answer(&self.address));
+                return Err(ClientError::incomplete_answer_error(&self.address));
             }
         };
-        // A refusal is no stream of events: it is read to its end, and its text becomes the error.
+        // A refusal is not a stream of events. It is read to its end, and its text becomes the error.
         if head.status != 200 {
             connection.read_to_end(&mut received, MAX_ANSWER_BYTES)?;
             parse_answer(&self.address, &received)?;

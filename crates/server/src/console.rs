@@ -2,8 +2,8 @@
 //!
 //! It opens no ports itself: its creator passes a [`RunSource`] that opens them. Times of the run are shown as wall-clock times.
 //!
-//! Invariant: once a change is answered, every read shows it. If a configuration is refused, the one before it stays. Only if its
-//! ports cannot be opened there is no configuration afterwards.
+//! Invariant: once a change is answered, every read shows it. If a configuration is refused, the previous one stays
+//! in force. The exception: if the ports of the new one cannot be opened, there is no configuration afterwards.
 
 mod capture_file;
 mod change;
@@ -48,13 +48,13 @@ struct ClientView {
     live: Arc<Mutex<LiveCounts>>,
 }
 
-/// State that changes work on. Its lock makes changes wait for each other; it is taken before the lock of the
-/// view. Changes wait at this lock and at none below: a change is made from the configuration before the run
-/// receives it, and no other change may alter the configuration in between.
+/// State that only changes use. A change holds its lock from reading the current configuration until the run has
+/// accepted the new one, so no other change can alter the configuration in between. Lock order: this lock is taken
+/// before the lock of the view.
 #[derive(Default)]
 struct ChangeState {
     run: Option<Box<dyn SteeredRun>>,
-    /// True if the run has sent anything.
+    /// True once traffic was started: only then is the result of the run worth keeping.
     sent: bool,
 }
 
@@ -69,7 +69,8 @@ pub struct TestConsole<R> {
     configured: AtomicU64,
 }
 
-/// Interval and number of checks for the results of echo requests: together longer than a run waits for an answer.
+/// Interval and number of checks for the results of echo requests. Their product, 5 s, is longer than a run
+/// waits for an answer.
 const ECHO_RESULT_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_ECHO_RESULT_CHECKS: u32 = 250;
 
@@ -80,7 +81,8 @@ impl<R> std::fmt::Debug for TestConsole<R> {
 }
 
 impl<R: RunSource> TestConsole<R> {
-    /// A console without a configuration. `aliases`: locations that have other names in documents.
+    /// Creates a console without a configuration. `aliases`: the real location of a port for each name that
+    /// documents may use instead.
     pub fn new(rigs: R, aliases: BTreeMap<String, String>) -> Self {
         let view = Mutex::new(ClientView::without_config());
         Self {
@@ -138,7 +140,7 @@ impl<R: RunSource> TestConsole<R> {
     }
 
     /// Indices of ports with a capture: the named ones, or all that have one.
-    fn find_capturing_ports(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
+    fn ports_with_capture(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
         let view = self.lock_view();
         let ports = view.names.port_indices(names)?;
         let captures = view.plan.iter().flat_map(|plan| &plan.captures);
@@ -184,7 +186,7 @@ impl<R: RunSource> TestConsole<R> {
             let mut live = view.lock_live();
             live.show_streams(&streams);
             if let Some(before) = before {
-                live.restart_counters_from(before);
+                live.set_counter_baseline(before);
             }
         }
         Ok(())
@@ -250,7 +252,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
                 return Ok(Vec::new());
             }
             SwitchedState::Capture { on, ports } => {
-                PlanChange::Capture { ports: self.find_capturing_ports(&ports)?, on }
+                PlanChange::Capture { ports: self.ports_with_capture(&ports)?, on }
             }
             SwitchedState::Link { up, ports } => {
                 PlanChange::Link { ports: self.lock_view().names.port_indices(&ports)?, up }
@@ -299,7 +301,9 @@ impl<R: RunSource> Tester for TestConsole<R> {
         let ports = view.names.port_indices(names)?;
         Ok(ports
             .into_iter()
-            .map(|port| rows::build_port_row(plan, &view.names, &live, port, &|at| self.rigs.wall_clock(at)))
+            .map(|port| {
+                rows::build_port_row(plan, &view.names, &live, port, &|at| self.rigs.to_wall_clock_ns(at))
+            })
             .collect())
     }
 
@@ -311,7 +315,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
         let flows = view.names.measured_flows(names)?;
         Ok(flows
             .into_iter()
-            .flat_map(|flow| rows::flow_rows(plan, flow, &live, &|at| self.rigs.wall_clock(at)))
+            .flat_map(|flow| rows::flow_rows(plan, flow, &live, &|at| self.rigs.to_wall_clock_ns(at)))
             .collect())
     }
 
@@ -344,8 +348,8 @@ impl<R: RunSource> Tester for TestConsole<R> {
 
     fn open_capture(&self, port: &str, part: CaptureRange) -> Result<CaptureFile, TesterRefusal> {
         let mut changes = self.lock_changes();
-        let ports = self.find_capturing_ports(&[port.to_owned()])?;
-        // OTG: `get_capture` stops the capture. Only then its file is complete.
+        let ports = self.ports_with_capture(&[port.to_owned()])?;
+        // OTG: `get_capture` stops the capture. Its file is complete only after the stop.
         if let Some(run) = &mut changes.run {
             run.make_change(PlanChange::Capture { ports: ports.clone(), on: false })?;
         }
@@ -356,13 +360,13 @@ impl<R: RunSource> Tester for TestConsole<R> {
             ports.first().and_then(|port| live.capture_file(*port)).map(str::to_owned)
         };
         let file =
-            file.ok_or_else(|| TesterRefusal::internal(format!("there is no capture of port {port}")))?;
+            file.ok_or_else(|| TesterRefusal::internal(format!("port `{port}` has no capture file")))?;
         capture_file::open_capture(&file, part)
-            .map_err(|error| TesterRefusal::internal(format!("cannot read {file}: {error}")))
+            .map_err(|error| TesterRefusal::internal(format!("cannot read the capture file {file}: {error}")))
     }
 }
 
-/// Refuses to show counts of a run that has ended by itself: a client would take them for current ones.
+/// Fails if the run has ended by itself: a client would take its last counts for current ones.
 fn refuse_if_ended(live: &LiveCounts) -> Result<(), TesterRefusal> {
     match live.end_reason() {
         Some(why) => {
@@ -372,7 +376,7 @@ fn refuse_if_ended(live: &LiveCounts) -> Result<(), TesterRefusal> {
     }
 }
 
-/// The answer without a configuration: an empty list, and every name is unknown.
+/// The answer without a configuration: an empty list, or an error if the request names anything.
 fn rows_without_config<T>(names: &[String]) -> Result<Vec<T>, TesterRefusal> {
     if names.is_empty() { Ok(Vec::new()) } else { Err(names::unknown_names_refusal(names)) }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// An error of the server itself. Errors of a request go to the client.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address is in use, or is none of this machine.
+    /// The address is in use, or is not an address of this machine.
     #[error("cannot listen on {address} for {transport}: {source}")]
     Listen { transport: &'static str, address: SocketAddr, source: std::io::Error },
     /// A file cannot be read.
@@ -17,7 +17,7 @@ pub enum Error {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// Certificate and key do not fit together, or none could be made.
+    /// Certificate and key do not fit together, or no certificate could be made.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
     /// Options that contradict each other.

@@ -21,17 +21,17 @@ const MAX_EXACT_JSON_NUMBER: u64 = 1 << 53;
 
 /// A column of a live table with rows of `R`.
 pub struct LiveColumn<R> {
-    /// Key in the API; a dot is before a member of a part, as in `tx.dropped`.
+    /// Key in the API. In the key of a nested member, a dot separates the two names, as in `tx.dropped`.
     pub name: &'static str,
     /// Type and unit of its values.
     pub kind: ColumnKind,
     /// Meaning of the column, in a sentence.
     pub meaning: &'static str,
-    /// Its heading on the live page, if it is shown there.
+    /// Heading of the column on the live page; `None` if the page does not show it.
     pub heading: Option<&'static str>,
-    /// Its form in `packetrig watch`, if it is shown there.
+    /// The column in `packetrig watch`; `None` if that does not show it.
     pub watch: Option<WatchColumn>,
-    /// Name of its metric for Prometheus, if it has one.
+    /// Name of the Prometheus metric of this column, if there is one.
     pub(crate) metric: Option<&'static str>,
     value: fn(&R) -> Option<CellValue>,
 }
@@ -40,11 +40,11 @@ pub struct LiveColumn<R> {
 #[derive(Clone, Copy, Debug)]
 pub struct WatchColumn {
     pub heading: &'static str,
-    /// Its smallest width.
+    /// Minimum width of the column, in characters.
     pub width: u16,
-    /// Order in which columns are omitted on a narrow screen: columns with the highest rank come first.
+    /// Order in which columns are omitted on a narrow screen: those with the highest rank are omitted first.
     pub rank: u8,
-    /// Name of the order by this column, if a key offers it.
+    /// Name of the sort order by this column, if a key of `packetrig watch` selects it.
     pub order: Option<&'static str>,
 }
 
@@ -78,17 +78,17 @@ impl<R> LiveColumn<R> {
         Self { metric: Some(metric), ..self }
     }
 
-    /// True unless it is a member of a part.
-    fn is_member(&self) -> bool {
+    /// True unless the column is a member of a nested object, such as `tx`.
+    fn is_top_level(&self) -> bool {
         !self.name.contains('.')
     }
 
     /// The value in JSON; `null` if it was not measured.
-    pub(crate) fn json_of(&self, row: &R) -> Value {
+    pub(crate) fn value_to_json(&self, row: &R) -> Value {
         (self.value)(row).map_or(Value::Null, cell_to_json)
     }
 
-    /// The value as a metric, in the base units of Prometheus; absent if it was not measured.
+    /// The value as a metric, in the base units of Prometheus; `None` if it was not measured or is text.
     pub(crate) fn metric_value(&self, row: &R) -> Option<f64> {
         let number = match (self.value)(row)? {
             CellValue::Text(_) | CellValue::Names(_) => return None,
@@ -101,7 +101,7 @@ impl<R> LiveColumn<R> {
         Some(if self.kind == ColumnKind::Nanoseconds { number / 1e9 } else { number })
     }
 
-    /// Description of a value in OpenAPI.
+    /// The OpenAPI schema of a value.
     fn value_schema(&self) -> Value
     where
         R: Default,
@@ -121,8 +121,8 @@ impl<R> LiveColumn<R> {
         json!({ "type": types, "description": self.meaning })
     }
 
-    /// Name of the format in which the live page's script shows values.
-    const fn page_form(&self) -> &'static str {
+    /// Name of the format in which the script of the live page shows values.
+    const fn page_format_name(&self) -> &'static str {
         match self.kind {
             ColumnKind::Text => "text",
             ColumnKind::YesNo => "yes_no",
@@ -145,43 +145,47 @@ impl<R> fmt::Debug for LiveColumn<R> {
 /// The columns that the live page shows, in their order.
 pub(crate) fn page_columns() -> Value {
     json!({
-        "streams": headed_columns(STREAM_COLUMNS),
-        "ports": headed_columns(PORT_COLUMNS),
-        "totals": headed_columns(TOTAL_COLUMNS),
+        "streams": columns_with_heading(STREAM_COLUMNS),
+        "ports": columns_with_heading(PORT_COLUMNS),
+        "totals": columns_with_heading(TOTAL_COLUMNS),
     })
 }
 
-fn headed_columns<R>(columns: &[LiveColumn<R>]) -> Vec<Value> {
+fn columns_with_heading<R>(columns: &[LiveColumn<R>]) -> Vec<Value> {
     let shown = columns.iter().filter_map(|column| Some((column, column.heading?)));
     shown
-        .map(|(column, heading)| json!({ "name": column.name, "heading": heading, "form": column.page_form() }))
+        .map(|(column, heading)| json!({ "name": column.name, "heading": heading, "form": column.page_format_name() }))
         .collect()
 }
 
-/// Adds the columns to the description of the API.
-pub(crate) fn describe_columns(described: &mut Value) {
+/// Adds the schemas of the columns to the OpenAPI description of the API.
+pub(crate) fn add_column_schemas(described: &mut Value) {
     let schemas = &mut described["components"]["schemas"];
-    add_members(&mut schemas["LivePort"], PORT_COLUMNS, |value| value);
-    add_members(&mut schemas["LiveTotals"], TOTAL_COLUMNS, |value| value);
+    add_column_properties(&mut schemas["LivePort"], PORT_COLUMNS, |value| value);
+    add_column_properties(&mut schemas["LiveTotals"], TOTAL_COLUMNS, |value| value);
     // One array for each column, and one value for each row.
-    add_members(
+    add_column_properties(
         &mut schemas["StreamColumns"],
         STREAM_COLUMNS,
         |value| json!({ "type": "array", "items": value }),
     );
 }
 
-fn add_members<R: Default>(schema: &mut Value, columns: &[LiveColumn<R>], form: fn(Value) -> Value) {
-    for column in columns.iter().filter(|column| column.is_member()) {
+fn add_column_properties<R: Default>(
+    schema: &mut Value,
+    columns: &[LiveColumn<R>],
+    form: fn(Value) -> Value,
+) {
+    for column in columns.iter().filter(|column| column.is_top_level()) {
         schema["properties"][column.name] = form(column.value_schema());
         schema["required"].as_array_mut().expect("the file has the list").push(column.name.into());
     }
 }
 
-/// The members of a row in JSON, without the members of its parts.
+/// The members of a row in JSON, without its nested objects.
 pub(crate) fn row_to_json<R>(columns: &[LiveColumn<R>], row: &R) -> Map<String, Value> {
-    let members = columns.iter().filter(|column| column.is_member());
-    members.map(|column| (column.name.to_owned(), column.json_of(row))).collect()
+    let members = columns.iter().filter(|column| column.is_top_level());
+    members.map(|column| (column.name.to_owned(), column.value_to_json(row))).collect()
 }
 
 fn cell_to_json(cell: CellValue) -> Value {
@@ -189,7 +193,7 @@ fn cell_to_json(cell: CellValue) -> Value {
         CellValue::Text(text) => text.into(),
         CellValue::Names(names) => names.into(),
         CellValue::YesNo(value) => value.into(),
-        CellValue::Count(count) => count_json(count),
+        CellValue::Count(count) => count_to_json(count),
         CellValue::Signed(value) => value.into(),
         CellValue::Float(value) => rate_to_json(value),
         // The number is not rounded: 3 lost frames of 10^9 must not look like no loss.
@@ -197,17 +201,17 @@ fn cell_to_json(cell: CellValue) -> Value {
     }
 }
 
-/// A number if every reader reads it exactly, otherwise text, because JavaScript reads numbers as doubles.
-pub(crate) fn count_json(count: u64) -> Value {
+/// A number if every reader reads it exactly, otherwise text: JavaScript reads numbers as doubles.
+pub(crate) fn count_to_json(count: u64) -> Value {
     if count <= MAX_EXACT_JSON_NUMBER { count.into() } else { count.to_string().into() }
 }
 
-/// A rate or a time with three digits after the point; infinite values and NaN are absent.
+/// A rate or a time with three digits after the point; `null` for infinite values and NaN.
 pub(crate) fn rate_to_json(value: f64) -> Value {
     float_to_json((value * 1000.0).round() / 1000.0)
 }
 
-/// A number with all its digits; infinite values and NaN are absent.
+/// A number with all its digits; `null` for infinite values and NaN.
 fn float_to_json(value: f64) -> Value {
     serde_json::Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
@@ -269,8 +273,8 @@ mod tests {
 
     #[test]
     fn count_that_javascript_would_round_is_text() {
-        assert_eq!(count_json(1 << 53), json!(9_007_199_254_740_992_u64));
-        assert_eq!(count_json((1 << 53) + 1), json!("9007199254740993"));
+        assert_eq!(count_to_json(1 << 53), json!(9_007_199_254_740_992_u64));
+        assert_eq!(count_to_json((1 << 53) + 1), json!("9007199254740993"));
         assert_eq!(rate_to_json(f64::NAN), Value::Null);
     }
 }

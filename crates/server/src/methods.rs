@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// Starts test methods and reports their progress. Every [`Value`] is answered as it is.
+/// Starts test methods and reports their progress. The server sends every returned [`Value`] to the client unchanged.
 ///
 /// # For implementers
 ///
@@ -29,7 +29,7 @@ pub enum MethodRefusal {
     /// Another test is in progress.
     #[error("{0}")]
     Busy(String),
-    /// The catalogue cannot be written, or the machine is at fault in another way.
+    /// The catalogue cannot be written, or something else on this machine failed.
     #[error("{0}")]
     Failed(String),
 }

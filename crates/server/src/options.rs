@@ -12,13 +12,14 @@ pub const HTTP_PORT: u16 = 8443;
 /// OTG's usual port for gRPC.
 pub const GRPC_PORT: u16 = 40051;
 
-/// Options of both transports. The default: loopback only, HTTPS with a self-signed certificate, gRPC unencrypted, and no client
-/// admitted. The caller adds the clients that are.
+/// Options of both transports. By default, the server listens on loopback only, with HTTPS with a
+/// self-signed certificate and with unencrypted gRPC. No client is admitted until the caller adds local
+/// users, a token or a client CA.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Address of HTTP; `None`: it is not served. Port 0 takes any free one.
+    /// Address for HTTP; `None` if HTTP is not served. Port 0 means any free port.
     pub http: Option<SocketAddr>,
-    /// Address of gRPC; `None`: it is not served. Port 0 takes any free one.
+    /// Address for gRPC; `None` if gRPC is not served. Port 0 means any free port.
     pub grpc: Option<SocketAddr>,
     /// Encrypts HTTP connections with TLS.
     pub http_tls: bool,
@@ -32,7 +33,7 @@ pub struct ServerOptions {
     pub local_users: Option<LocalUsers>,
     /// The token that other clients must send as `Authorization: Bearer …`, or as the password of `Authorization: Basic …`.
     pub token: Option<String>,
-    /// A second token, which permits only looking: the page, its events and results, and the metrics.
+    /// A second token, which only permits viewing: the page, its events and results, and the metrics.
     pub view_token: Option<String>,
     /// Admits every client that reaches the addresses.
     pub let_anyone_in: bool,
@@ -85,7 +86,8 @@ impl Default for ServerOptions {
     }
 }
 
-/// Finds the user (uid) who has the client's socket of a connection, by the client's address and the server's.
+/// Finds the uid of the user who owns the client's socket of a connection, by the addresses of the
+/// client and the server.
 pub type FindUser = Arc<dyn Fn(SocketAddr, SocketAddr) -> Option<u32> + Send + Sync>;
 
 /// Users of this machine, and how to find the user of a connection.
@@ -117,14 +119,15 @@ impl fmt::Debug for RejectionObserver {
 pub struct ClientDeadlines {
     /// Deadline of the TLS handshake; then of the first bytes of HTTP/2, or of a whole head of HTTP/1 from its first byte on.
     pub first: Duration,
+    /// Idle time after which any other connection is closed.
     pub idle: Duration,
-    /// Idle time of a client that had no admitted request.
+    /// Idle time after which a connection without any admitted request is closed.
     pub idle_stranger: Duration,
     /// Deadline of the body of a request, besides the time that [`Self::body_bytes_per_second`] allows for its bytes.
     pub body: Duration,
-    /// Lowest rate of a body.
+    /// Minimum rate at which the body of a request must arrive.
     pub body_bytes_per_second: u32,
-    /// Time in which a client must read [`Self::response_bytes`] of a response that waits for it.
+    /// Time in which a client must read at least [`Self::response_bytes`] of a response.
     pub response: Duration,
     pub response_bytes: u64,
 }

@@ -1,7 +1,8 @@
 //! The live page and the documented API behind it: JSON and server-sent events of what [`viewing`](crate::viewing) shows.
 //!
-//! The page uses nothing that a script cannot use. Its files are public, because they are the same everywhere; all data needs the same
-//! authentication as the OTG API. `docs/book/page-api.md` and `openapi.json` describe the calls.
+//! The page uses only calls that a script can use as well. Its files are public, because they are the same
+//! everywhere. All data needs the same authentication as the OTG API. `docs/book/page-api.md` and
+//! `openapi.json` describe the calls.
 //!
 //! Invariant: no viewer can make a run wait. Viewers get the latest state; states that a slow one misses are not kept for it.
 

@@ -40,7 +40,8 @@ pub async fn serve_rig(
     let transports = ServerTransports::new(&options, &rig);
     let http = transports.build_listener(CallProtocol::Http, http, identity.as_ref())?;
     let grpc = transports.build_listener(CallProtocol::Grpc, grpc, identity.as_ref())?;
-    // Bound and set up completely before `bound` is called: a caller that prints "ready" must not fail afterwards.
+    // Both listeners are set up completely before `bound` is called: a caller that prints "ready" must not fail
+    // afterwards.
     let stops = transports.stopping.subscribe();
     bound(addresses);
     let until_stop = async {
@@ -68,7 +69,8 @@ pub(crate) struct ServerTransports {
     options: ServerOptions,
     rig: ServedRig,
     dispatcher: Option<CallDispatcher>,
-    /// Makes listeners stop, and ends the events of viewers: they would otherwise keep their connections for the whole grace time.
+    /// Tells listeners to stop, and ends the events of viewers, which would otherwise keep their connections for
+    /// the whole grace time.
     stopping: watch::Sender<bool>,
     access: AccessRules,
     memory: Arc<BodyMemory>,
@@ -109,7 +111,7 @@ impl ServerTransports {
     }
 
     /// The parts that all connections of a transport share.
-    pub(crate) fn shared_transport(&self, protocol: CallProtocol) -> SharedTransport {
+    pub(crate) fn build_shared_transport(&self, protocol: CallProtocol) -> SharedTransport {
         let policy = RequestPolicy {
             protocol,
             is_encrypted: self.is_encrypted(protocol),
@@ -152,7 +154,7 @@ impl ServerTransports {
             socket,
             tls,
             builder: connection_builder(protocol),
-            shared: self.shared_transport(protocol),
+            shared: self.build_shared_transport(protocol),
             grace: self.options.grace,
         }))
     }
@@ -164,7 +166,7 @@ fn local_address(socket: Option<&TcpListener>) -> Option<SocketAddr> {
 
 /// Interval between two checks for refusals.
 const REFUSAL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Checks between two reports.
+/// Number of checks between two reports.
 const CHECKS_BETWEEN_REPORTS: u32 = 60;
 
 /// Reports refusals: the first time within a second, then once a minute, and at the end.
@@ -240,9 +242,9 @@ fn check_options(options: &ServerOptions, rig: &ServedRig) -> Result<(), Error> 
     // An empty token would admit every client that sends an empty one.
     if [&options.token, &options.view_token].iter().any(|token| token.as_ref().is_some_and(String::is_empty))
     {
-        return Err(Error::Options("the token is empty; put one into the token file".into()));
+        return Err(Error::Options("the token file is empty; write a token into it".into()));
     }
-    // The token for everything is compared first, so every viewer could control the rig.
+    // The token with all rights is compared first, so with equal tokens every viewer could control the rig.
     if options.token.is_some() && options.token == options.view_token {
         return Err(Error::Options(
             "the token for viewers must differ from the token with all rights; use two token files".into(),
@@ -267,11 +269,11 @@ fn refuse_unprotected_access(options: &ServerOptions) -> Result<(), Error> {
         let missing = match (token, is_encrypted) {
             (Some(_), true) => continue,
             (Some(_), false) => "the token would travel unencrypted; use TLS",
-            (None, _) => "clients there cannot authenticate; give --token-file or --client-ca",
+            (None, _) => "they cannot authenticate; give --token-file or --client-ca",
         };
         return Err(Error::Options(format!(
-            "other machines can reach {name} at {address}, and {missing}; --let-anyone-in admits everybody \
-                without a check"
+            "other machines can reach {name} at {address}, and {missing}; --let-anyone-in admits every \
+                client without a check"
         )));
     }
     Ok(())

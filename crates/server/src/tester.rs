@@ -10,7 +10,7 @@ use std::net::IpAddr;
 ///
 /// # For implementers
 ///
-/// Every method may block and is called from several threads at once, each time on a thread of its own that may block. The server
+/// Every method may block. The server calls methods from several threads at once, all of which may block. It
 /// guarantees one thing: calls that change something ([`set_config`](Self::set_config), [`update_config`](Self::update_config),
 /// [`append_config`](Self::append_config), [`delete_config`](Self::delete_config), [`set_state`](Self::set_state),
 /// [`send_pings`](Self::send_pings) and [`open_capture`](Self::open_capture), which stops it) come one after the other, and run to their
@@ -28,7 +28,7 @@ pub trait Tester: Send + Sync + 'static {
     /// it may have many megabytes, and takes many times its length as values.
     fn set_config(&self, config: String) -> Result<Vec<String>, TesterRefusal>;
 
-    /// The configuration in force; `{}` before any.
+    /// The configuration in force; `{}` if there is none.
     fn current_config(&self) -> Value;
 
     /// Lists the problems for which [`set_config`](Self::set_config) would refuse a configuration; changes nothing. It is called only if
@@ -48,20 +48,22 @@ pub trait Tester: Send + Sync + 'static {
     /// Removes flows (OTG's `ConfigDelete`). If it fails, nothing changes.
     fn delete_config(&self, delete: Value) -> Result<Vec<String>, TesterRefusal>;
 
-    /// Starts, stops, pauses, switches. Everything that is not named stays as it is.
+    /// Starts, stops, pauses or resumes flows, or switches captures, links or protocols. Everything that the request
+    /// does not name stays as it is.
     fn set_state(&self, state: SwitchedState) -> Result<Vec<String>, TesterRefusal>;
 
     /// Sends one echo request for each task, and returns whether its reply came.
     fn send_pings(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal>;
 
-    /// Rows of these ports, in the order of the configuration; of all if none is named. An unknown name
+    /// Rows of the named ports, or of all ports if none is named, in the order of the configuration. An unknown name
     /// is a validation error.
     fn port_rows(&self, names: &[String]) -> Result<Vec<PortRow>, TesterRefusal>;
 
-    /// Rows of these flows, if they have metrics; of all flows if none is named. An unknown name is a validation error.
+    /// Rows of the named flows, or of all flows if none is named. A flow without metrics has no row. An unknown name
+    /// is a validation error.
     fn flow_rows(&self, names: &[String]) -> Result<Vec<FlowRow>, TesterRefusal>;
 
-    /// Neighbours of these emulated Ethernet interfaces, of all if none is named: one row for each interface and
+    /// Neighbours of the named emulated Ethernet interfaces, or of all if none is named: one row for each interface and
     /// gateway, resolved or not.
     fn neighbour_rows(
         &self,
@@ -89,7 +91,7 @@ pub enum FlowChange {
     Start,
     Stop,
     Pause,
-    /// Continues a paused flow where it was; starts a stopped one from its first frame.
+    /// Continues a paused flow where it was paused; starts a stopped flow from its first frame.
     Resume,
 }
 
@@ -114,7 +116,7 @@ pub struct PingResult {
 /// Counters of a port. Bytes include the FCS. Rates are per second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PortRow {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub name: String,
     /// Location as the configuration has it.
     pub location: String,
@@ -150,14 +152,14 @@ pub enum TransmitState {
     /// All frames were sent, and each was received or counts as lost.
     #[default]
     Stopped,
-    /// Between pause and resume.
+    /// The flow was paused, and not yet resumed or stopped.
     Paused,
 }
 
 /// Counters of a flow, over all its receiving ports. Bytes include the FCS.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlowRow {
-    /// Its name in the configuration.
+    /// Name in the configuration.
     pub name: String,
     /// Name of the sending port.
     pub port_tx: String,
@@ -207,7 +209,7 @@ pub struct KnownNeighbour {
     pub ethernet: String,
     /// The neighbour's address, of the requested family.
     pub address: IpAddr,
-    /// Its MAC address like `02:00:00:00:00:01`; `None` until it is resolved.
+    /// MAC address, such as `02:00:00:00:00:01`; `None` until it is resolved.
     pub mac: Option<String>,
 }
 
@@ -223,9 +225,9 @@ pub enum CaptureRange {
     },
 }
 
-/// A capture file, as it would be on disk: header included, also if no frame is in it.
+/// A capture file, as it would be on disk. The header is included, even if there is no frame.
 pub struct CaptureFile {
-    /// Its content. Reading may block.
+    /// The content of the file. Reading may block.
     pub bytes: Box<dyn Read + Send>,
     /// Number of bytes, if known.
     pub length: Option<u64>,
@@ -253,7 +255,7 @@ pub enum RefusalKind {
     Validation,
     /// The rig failed: HTTP 500, gRPC 13.
     Internal,
-    /// OTG has it and packetrig does not: HTTP 501, gRPC 12.
+    /// OTG has the feature and packetrig does not: HTTP 501, gRPC 12.
     Unimplemented,
 }
 

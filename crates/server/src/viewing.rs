@@ -59,7 +59,7 @@ impl ServedRig {
 /// Both methods are called about ten times a second while there is a viewer, from threads that may block. They must not wait for a
 /// change or for the run, and the run must not wait for them.
 pub trait LiveSource: Send + Sync + 'static {
-    /// A number that changes with the latest state.
+    /// A number that changes whenever the latest state changes.
     fn revision(&self) -> u64;
     /// Returns the latest state of the rig.
     fn live_state(&self) -> LiveState;
@@ -79,11 +79,11 @@ pub struct LiveState {
 /// A run in progress. All counters count from its opening, except where a field says otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LiveRun {
-    /// Its id in the catalogue; absent until the run has reported it.
+    /// Id of the run in the catalogue; absent until the run has reported it.
     pub id: Option<String>,
-    /// State of its controller; absent until the run has reported it.
+    /// State of the controller of the run; absent until the run has reported it.
     pub state: Option<String>,
-    /// Reason why it ended, if it ended by itself.
+    /// Reason why the run ended, if it ended by itself.
     pub ended: Option<String>,
     /// Time of the latest counters, ns since 1970.
     pub sampled_wall_ns: Option<u64>,
@@ -122,7 +122,7 @@ pub struct LiveTotals {
 /// Totals at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistoryPoint {
-    /// Since the first counters.
+    /// Time since the first counters.
     pub elapsed: Nanos,
     pub frames_tx: u64,
     pub frames_rx: u64,
@@ -136,7 +136,7 @@ pub struct HistoryPoint {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LivePort {
     pub row: PortRow,
-    /// The node that has it; absent until it is open.
+    /// The node that has the port; absent until the port is open.
     pub node: Option<String>,
     pub info: Option<PortInfo>,
     pub tx: Option<TxCounters>,
@@ -148,7 +148,7 @@ pub struct LivePort {
 pub struct LiveStream {
     pub name: String,
     pub port_tx: String,
-    /// Several are joined by a comma.
+    /// Name of the receiving port; several names are joined by commas.
     pub port_rx: String,
     pub state: TransmitState,
     pub frames_tx: u64,
@@ -178,9 +178,9 @@ pub struct LiveLosses {
     pub loss: LiveLoss,
     /// True if a stream transmits, so that frames may still be on the way.
     pub in_motion: bool,
-    /// Refused by the kernel or dropped by our sending interface.
+    /// Frames that the kernel refused or our sending interface dropped.
     pub sender: Option<u64>,
-    /// Dropped by our receivers.
+    /// Frames that our receivers dropped.
     pub receiver: u64,
     /// Frames lost elsewhere: by the device under test and on the path to and from it, or at a time when the
     /// rig was not in order. The report has the times of losses and distinguishes these two.
@@ -194,13 +194,13 @@ pub trait ResultArchive: Send + Sync + 'static {
     /// The result with this id as its JSON file, `report.json` of a run or `result.json` of a method. The first characters of an id
     /// suffice if no other id begins with them; `last` is the newest.
     fn result_json(&self, id: &str) -> Result<String, ViewRefusal>;
-    /// The result as a page for people, a file of HTML that needs nothing else.
+    /// The result as an HTML page in one file, which needs no other file.
     fn result_page(&self, id: &str) -> Result<String, ViewRefusal>;
     /// Counts of a run per second: one entry for each stream and each port.
     fn result_series(&self, id: &str) -> Result<Value, ViewRefusal>;
-    /// The figures of two results side by side. `anyway`: also if they are of different tests.
+    /// Compares the figures of two results. `anyway`: compares them even if they are results of different tests.
     fn compare_results(&self, before: &str, after: &str, anyway: bool) -> Result<Value, ViewRefusal>;
-    /// Runs without a report: in progress in any process, or cut short.
+    /// Runs without a report: they are in progress in some process, or were interrupted.
     fn unfinished_runs(&self) -> Result<Value, ViewRefusal>;
 }
 
@@ -245,15 +245,15 @@ pub struct ResultSummary {
     /// Start in ms since 1970 (UTC): exact in every JSON reader, which ns are not.
     pub started_ms: u64,
     pub verdict: String,
-    /// Kind of its end.
+    /// How the run or test method ended.
     pub outcome: String,
-    /// Hash of the plan; absent of a method.
+    /// Hash of the plan; absent for a test method.
     pub plan_sha256: Option<String>,
-    /// Absent of a method.
+    /// Number of streams; absent for a test method.
     pub streams: Option<u64>,
     pub sent: Option<u64>,
     pub lost: Option<u64>,
-    /// Runs of a method; absent of a run.
+    /// Number of trials of a test method; absent for a run.
     pub trials: Option<u64>,
 }
 
@@ -270,9 +270,9 @@ pub trait FactSource: Send + Sync + 'static {
 /// A query may read gigabytes on a machine that measures. It should keep few processors busy, and end soon after `is_given_up` says
 /// that no viewer waits for the answer any more.
 pub trait FlowArchive: Send + Sync + 'static {
-    /// The largest groups of records.
+    /// Returns the largest groups of records.
     fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUpCheck<'_>) -> Result<Value, ViewRefusal>;
-    /// Sums: in total, by protocol and over time, and the counts of the meters.
+    /// Sums over the selected records: in total, by protocol and over time, and the counts of the meters.
     fn flow_totals(
         &self,
         query: &FlowTotalsQuery,
@@ -310,14 +310,14 @@ pub struct FlowTopQuery {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowTotalsQuery {
     pub selection: FlowSelection,
-    /// The step of the timeline; absent for one that fits the records.
+    /// The step of the timeline; `None` for a step that is chosen to fit the records.
     pub bucket: Option<Nanos>,
 }
 
 /// Reason why a viewer gets no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ViewRefusal {
-    /// Nothing has this id.
+    /// Nothing has the requested id, or this server does not have the requested part.
     #[error("{0}")]
     Unknown(String),
     /// The request is wrong.

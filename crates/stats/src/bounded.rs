@@ -1,36 +1,36 @@
-//! A figure with its lower and upper bound, and the reasons why it is not known better.
+//! A figure with its lower and upper bound, and the reasons why it is not known exactly.
 //!
-//! Every value that a criterion judges has this form. So a figure with an unknown error cannot be judged at all. A doubt can
-//! only widen the bounds: it never makes a FAIL and never a PASS.
+//! Every value that a criterion judges has this form, so a figure with an unknown error cannot be judged at
+//! all. A doubt can only widen the bounds: it alone never causes a FAIL and never a PASS.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A figure: the truth is between `least` and `most`, both included.
+/// A figure. The true value is between `least` and `most`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounded<T> {
     pub value: T,
     pub least: T,
     pub most: T,
-    /// Reasons for the distance of the bounds; empty if they are equal.
+    /// Reasons why the bounds differ; empty if they are equal.
     #[serde(default, skip_serializing_if = "BoundReasons::is_empty")]
     pub why: BoundReasons,
 }
 
 impl<T: Copy + Ord> Bounded<T> {
-    /// Creates a figure that is known exactly.
+    /// Returns a figure that is known exactly.
     pub const fn exactly(value: T) -> Self {
         Self { value, least: value, most: value, why: BoundReasons::NONE }
     }
 
-    /// Lowers the lower bound to `least` for this reason.
+    /// Lowers the lower bound to `least` for this reason. A `least` above the lower bound has no effect.
     #[must_use]
     pub fn lower_lower_bound(self, least: T, why: BoundReason) -> Self {
         // A doubt only widens the bounds: it must not make a figure look more certain.
         if least < self.least { Self { least, why: self.why.with_reason(why), ..self } } else { self }
     }
 
-    /// Raises the upper bound to `most` for this reason.
+    /// Raises the upper bound to `most` for this reason. A `most` below the upper bound has no effect.
     #[must_use]
     pub fn raise_upper_bound(self, most: T, why: BoundReason) -> Self {
         if most > self.most { Self { most, why: self.why.with_reason(why), ..self } } else { self }
@@ -48,7 +48,7 @@ impl<T: Copy + Ord> Bounded<T> {
         }
     }
 
-    /// Returns whether it is known exactly.
+    /// Returns whether the figure is known exactly.
     pub fn is_exact(&self) -> bool {
         self.least == self.most
     }
@@ -64,29 +64,29 @@ impl<T: Copy + Ord> Bounded<T> {
     }
 }
 
-/// Reason why a figure is not known better.
+/// Reason why a figure is not known exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BoundReason {
-    /// Frames left some time after their stamp.
+    /// Frames left some time after their send timestamp was taken.
     SendStamps,
-    /// Arrival stamps are of another clock of the machine.
+    /// Arrival timestamps come from another clock of the machine.
     ArrivalStamps,
-    /// The clocks of two nodes are compared with an error.
+    /// The comparison of the clocks of two nodes has an error.
     Clocks,
     /// Frames left later than planned.
     SentLate,
-    /// Frames of the plan did not leave.
+    /// Planned frames were not sent.
     Unsent,
-    /// Frames that the rig or a link without carrier may have cost.
+    /// The rig, or a link without carrier, may have lost frames.
     RigLosses,
-    /// Frames came too late to be distinguished from copies.
+    /// Frames arrived too late to be distinguished from copies.
     Stale,
-    /// Outages were joined, because there was no room for more.
+    /// Outages were joined, because the list of outages was full.
     Joined,
-    /// Frames within a time are counted to one frame.
+    /// The number of frames within a time is exact only to one frame.
     Counting,
-    /// The end of an outage is known by the plan, not by an arrival.
+    /// The begin or the end of an outage is known only from the planned times, not from an arrival.
     NoArrival,
 }
 
@@ -105,7 +105,7 @@ impl BoundReason {
     ];
 
     const fn bit_mask(self) -> u16 {
-        // A bit for each variant, so that a set of reasons takes two bytes and is copied freely.
+        // Each variant has its own bit, so a set of reasons takes two bytes and can be copied cheaply.
         1 << self as u16
     }
 }
@@ -113,21 +113,21 @@ impl BoundReason {
 impl fmt::Display for BoundReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::SendStamps => "frames leave after their stamp",
-            Self::ArrivalStamps => "arrival stamps are of another clock",
-            Self::Clocks => "two clocks are compared",
-            Self::SentLate => "frames left late",
+            Self::SendStamps => "frames left some time after their send timestamps",
+            Self::ArrivalStamps => "arrival timestamps come from another clock",
+            Self::Clocks => "the clocks were compared with an error",
+            Self::SentLate => "frames left later than planned",
             Self::Unsent => "frames were not sent",
             Self::RigLosses => "the rig may have lost frames",
-            Self::Stale => "frames came too late to be told from copies",
-            Self::Joined => "outages are joined",
-            Self::Counting => "counted to one frame",
-            Self::NoArrival => "no frame arrived after it",
+            Self::Stale => "frames arrived too late to be distinguished from copies",
+            Self::Joined => "outages were joined",
+            Self::Counting => "the count may be off by one frame",
+            Self::NoArrival => "the outage begins or ends without an arrived frame",
         })
     }
 }
 
-/// A set of reasons; in JSON the list of their names.
+/// A set of reasons. In JSON it is the list of their names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Vec<BoundReason>", from = "Vec<BoundReason>")]
 pub struct BoundReasons(u16);

@@ -1,4 +1,4 @@
-//! A stated doubt on a result.
+//! A caveat: a doubt about a result that is stated with it.
 
 use packetrig_units::text::deserialize_line;
 use serde::{Deserialize, Serialize};
@@ -7,68 +7,68 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CaveatKind {
-    /// The sender did not reach its rate.
+    /// The sender did not reach its planned rate.
     SenderShort,
     /// The sender stopped because its lease was not renewed.
     LeaseEnded,
     /// Frames left later than they were due.
     SentLate,
-    /// Our own receiver lost frames.
+    /// The rig's own receiver lost frames.
     ReceiverLost,
-    /// The accounts do not balance.
+    /// The accounts of the ledger do not balance.
     Unbalanced,
     /// An interface counter could not be read.
     NotMeasured,
-    /// Frames that are not of this run.
+    /// Frames arrived that do not belong to this run.
     ForeignFrames,
-    /// Frames left without a tag: the receiver cannot identify them.
+    /// Frames left without a tag, so the receiver cannot identify them.
     Untagged,
     /// A capture file could not be replayed as it is.
     Recording,
-    /// Latency is not measured: the tag has no send time.
+    /// Latency is not measured, because the tags have no send time.
     NoSendTime,
-    /// The clocks' relation changed or is not known well.
+    /// The relation of the clocks changed, or is not known well enough.
     Clock,
     /// Part of the capture is missing.
     CaptureIncomplete,
     /// The run was stopped before its plan ended.
     Interrupted,
-    /// Receivers stopped while frames may have been under way.
+    /// Receivers stopped while frames may still have been in flight.
     StoppedListening,
-    /// The interface could not be made quiet.
+    /// The interface may send or change frames by itself, because a setting could not be changed.
     NotQuiet,
-    /// The load came near the limit of the rig itself.
+    /// The load was close to the limit of the rig itself.
     NearLimit,
     /// No frame of a stream arrived, or no stream ran.
     NothingMeasured,
-    /// The rig's own program did not run for some time.
+    /// The rig's program did not run for some time.
     StoodStill,
-    /// A node sent its result after the report was written.
+    /// A node delivered its result after the report was written.
     CameLate,
-    /// Another program that sent made an error: the frames it sent are not known for certain.
+    /// The external program that sends frames failed: it is not known for certain which frames it sent.
     EngineFailed,
-    /// Sending or receiving met an error, and that half of the port did nothing more.
+    /// Sending or receiving at a port failed, and that half of the port did nothing more.
     PortFailed,
     /// A tap on this machine lost frames in its own rings, or did not report whether it did.
     TapLost,
-    /// Earlier starts of the same plan failed: some nodes received the start too late.
+    /// Earlier starts of the same plan failed, because some nodes received the start order too late.
     BegunAgain,
 }
 
-/// Longest text of a caveat, in characters: it may name many streams.
+/// Maximum length of the text of a caveat, in characters. It may name many streams.
 const MAX_CAVEAT_CHARACTERS: usize = 4096;
 
-/// A doubt about something. Its texts come from other machines, so they are read as one line each.
+/// A doubt about one subject. Its texts come from other machines, so each is read as one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caveat {
     pub doubt: CaveatKind,
-    /// Subject of the doubt: a stream, port or node by name.
+    /// Name of the subject of the doubt: a stream, port or node.
     #[serde(deserialize_with = "deserialize_line::<MAX_CAVEAT_CHARACTERS, _>")]
     pub subject: String,
     /// Explanation in words, with the numbers.
     #[serde(deserialize_with = "deserialize_line::<MAX_CAVEAT_CHARACTERS, _>")]
     pub text: String,
-    /// True if it forbids PASS.
+    /// True if the run cannot pass because of this doubt.
     pub matters: bool,
 }
 

@@ -1,64 +1,65 @@
-//! The relation of a node's clock to the controller's: the value that converts times of one clock into
-//! times of the other.
+//! The relation between a node's clock and the controller's clock: the values that convert times of one clock
+//! into times of the other.
 //!
-//! Every conversion has a bound: the true time is at most that far off, as long as the clocks run apart no faster
-//! than the fit allows for. This module measures nothing; [`crate::exchange`] makes fits from exchanges of messages.
+//! Every conversion has an error bound. The true time is at most this far away, as long as the rates of the
+//! two clocks differ by no more than the fit assumes. This module measures nothing; [`crate::exchange`]
+//! computes fits from exchanges of messages.
 //!
-//! Invariant: a bound never shrinks with the distance from the time for which a fit was made.
+//! Invariant: an error bound never gets smaller with increasing distance from the time for which a fit was made.
 
 use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 
 const BILLION: i128 = 1_000_000_000;
 
-/// A node's clock against the controller's, near one time.
+/// The relation of a node's clock to the controller's clock near one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockFit {
     /// Time at which the offset was measured, on the controller's clock.
     pub at: MonoTime,
     /// Time of the node's clock minus time of the controller's clock at `at`.
     pub offset_ns: i64,
-    /// Nanoseconds by which the offset grows in a second.
+    /// Growth of the offset, in nanoseconds per second.
     pub rate_ppb: i64,
-    /// Bound of the error of `offset_ns` at `at`.
+    /// Error bound of `offset_ns` at the time `at`.
     pub bound: Nanos,
-    /// Growth of the bound, in nanoseconds per second of distance from `at`.
+    /// Growth of the error bound, in nanoseconds per second of distance from `at`.
     pub drift_ppb: u64,
 }
 
 impl ClockFit {
-    /// Returns the fit of one clock that two processes read.
+    /// Returns the fit for two processes that read the same clock.
     pub fn same_clock() -> Self {
         Self::default()
     }
 
-    /// The node's clock less the controller's at a time of the controller's clock.
+    /// Returns the node's clock minus the controller's clock, at a time of the controller's clock.
     pub fn offset_at(&self, at: MonoTime) -> i64 {
         let distance = i128::from(at.signed_since(self.at));
-        // The product uses 128 bits, because a distance of years times a rate does not fit 64.
+        // The product uses 128 bits, because for a distance of years it exceeds 64 bits.
         saturate_to_i64(i128::from(self.offset_ns) + distance * i128::from(self.rate_ppb) / BILLION)
     }
 
-    /// Returns the bound of the error of [`Self::offset_at`].
+    /// Returns the error bound of [`Self::offset_at`].
     pub fn bound_at(&self, at: MonoTime) -> Nanos {
         let distance = u128::from(at.signed_since(self.at).unsigned_abs());
-        // The bound is rounded up: it may be too wide, but never too narrow.
+        // The bound is rounded up: it may be too wide, but must never be too narrow.
         let grown = (distance * u128::from(self.drift_ppb)).div_ceil(1_000_000_000);
         self.bound + Nanos::new(clamp_to_u64(grown))
     }
 
     /// Converts a time of the controller's clock to the node's clock.
     pub fn to_local(&self, controller: MonoTime) -> MonoTime {
-        shift_time(controller, i128::from(self.offset_at(controller)))
+        shift_time_by(controller, i128::from(self.offset_at(controller)))
     }
 
     /// Converts a time of the node's clock to the controller's clock.
     pub fn to_controller(&self, local: MonoTime) -> MonoTime {
         let since =
             i128::from(local.as_nanos()) - i128::from(self.at.as_nanos()) - i128::from(self.offset_ns);
-        // The node's clock does (1 + rate) seconds in one of the controller's.
-        // `max` prevents a division by zero for an impossible rate from another machine.
-        shift_time(self.at, since * BILLION / (BILLION + i128::from(self.rate_ppb)).max(1))
+        // While the controller's clock advances by one second, the node's clock advances by (1 + rate)
+        // seconds. `max` prevents a division by zero, because another machine may send an impossible rate.
+        shift_time_by(self.at, since * BILLION / (BILLION + i128::from(self.rate_ppb)).max(1))
     }
 
     /// Returns the same relation with its offset and bound computed for another time.
@@ -67,8 +68,8 @@ impl ClockFit {
         Self { at, offset_ns: self.offset_at(at), bound: self.bound_at(at), ..*self }
     }
 
-    /// Computes from both fits how far the receiver's clock is ahead of the sender's clock. `at` is a time of
-    /// the controller's clock.
+    /// Returns how far the receiver's clock is ahead of the sender's clock, from the fits of both. `at` is a
+    /// time of the controller's clock.
     pub fn clock_lead_over(&self, sender: &Self, at: MonoTime) -> ClockLead {
         ClockLead {
             offset_ns: self.offset_at(at).saturating_sub(sender.offset_at(at)),
@@ -76,45 +77,46 @@ impl ClockFit {
         }
     }
 
-    /// Returns whether both fits can be true.
+    /// Returns whether both fits can be true for the same pair of clocks.
     pub fn agrees_with_fit(&self, other: &Self) -> bool {
-        // Both fits hold within their bounds, so at one time they may differ by both bounds together.
+        // Each offset is within the bound of its fit, so at the same time the two offsets differ by at most
+        // the sum of both bounds.
         let apart = self.offset_at(other.at).abs_diff(other.offset_ns);
         Nanos::new(apart) <= self.bound_at(other.at) + other.bound
     }
 }
 
-/// Lead of one node's clock over another's.
+/// The lead of one node's clock over that of another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockLead {
-    /// Difference of the two clocks: the first less the second.
+    /// The first clock minus the second clock.
     pub offset_ns: i64,
-    /// Nanoseconds by which the difference grows in a second.
+    /// Growth of this difference, in nanoseconds per second.
     pub rate_ppb: i64,
 }
 
-fn shift_time(at: MonoTime, by: i128) -> MonoTime {
-    // A time before the start of the monotonic clock does not exist, so 0 is the earliest.
+fn shift_time_by(at: MonoTime, by: i128) -> MonoTime {
+    // The monotonic clock has no times below 0, so 0 is the earliest result.
     let moved = (i128::from(at.as_nanos()) + by).max(0).unsigned_abs();
     MonoTime::from_nanos(clamp_to_u64(moved))
 }
 
-/// Source of a fit.
+/// The way in which a fit was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FitSource {
     /// Node and controller read the same clock.
     Same,
-    /// Messages went to and fro between them.
+    /// The fit was computed from messages between node and controller.
     InBand,
-    /// Both follow true time by NTP, and report their accuracy.
+    /// Both clocks follow UTC by NTP, and both machines report the accuracy.
     Ntp,
-    /// Both follow true time by PTP, and report their accuracy.
+    /// Both clocks follow UTC by PTP, and both machines report the accuracy.
     Ptp,
 }
 
 impl FitSource {
-    /// Returns the name that is shown.
+    /// Returns the name that users see.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -125,114 +127,122 @@ impl FitSource {
     }
 }
 
-/// Relation of a node's clock to the controller's over a run.
+/// The relation between a node's clock and the controller's clock during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockRecord {
-    /// Source of the fits below.
+    /// The source of the fits `before` and `after`.
     pub source: FitSource,
-    /// The fit that the node used at its start.
+    /// The fit that the node used at the start of the run.
     pub before: ClockFit,
-    /// A fit made after the run.
+    /// A fit that was made after the run.
     #[serde(default)]
     pub after: Option<ClockFit>,
-    /// Source and fit that were not used, because the bound was wider.
+    /// Another source and its fit, which was not used because its bound was wider.
     #[serde(default)]
     pub unused: Option<(FitSource, ClockFit)>,
 }
 
 impl ClockRecord {
-    /// A node that reads the controller's own clock.
+    /// Returns the record of a node that reads the same clock as the controller.
     pub fn same_clock() -> Self {
         Self { source: FitSource::Same, before: ClockFit::same_clock(), after: None, unused: None }
     }
 
-    /// Returns whether the fit after the run is possible by the fit before it. If not, a clock ran less evenly than its fit
-    /// allows, and no bound can be relied on.
+    /// Returns whether the fits before and after the run agree within their bounds. If they do not, a clock
+    /// ran less evenly than its fit assumes, and no bound can be relied on.
     pub fn is_consistent(&self) -> bool {
-        // The difference is taken both ways, because a bound grows by the drift of its own fit, and
-        // the two drifts differ.
+        // The fits are compared in both directions, because each bound grows with the drift of its own fit,
+        // and the two drifts can differ.
         self.after
             .is_none_or(|after| self.before.agrees_with_fit(&after) && after.agrees_with_fit(&self.before))
     }
 
-    /// Returns the relation of the clocks at a time of the controller's clock: from the fit before, from the fit
-    /// after, or from the line between both. The one with the smallest bound is returned. `None` if the fits
-    /// contradict each other.
+    /// Returns the relation of the clocks at a time of the controller's clock. Of the fit before the run, the
+    /// fit after the run and the line between both, it is the one with the smallest bound. `None` if the two
+    /// fits contradict each other.
     pub fn best_fit_near(&self, at: MonoTime) -> Option<ClockFit> {
         if !self.is_consistent() {
             return None;
         }
-        // Close to a fit, that fit is usually best. Far from both fits, the line between them is best,
-        // because clocks must get from one to the other.
+        // Close to the time of a fit, that fit is usually the best. Far from both fits, the line between them
+        // is the best, because the clocks must have moved from one fit to the other.
         let between = self.after.and_then(|after| bounded_fit_between(&self.before, &after, at));
         let known =
             [Some(self.before.expressed_at(at)), self.after.map(|after| after.expressed_at(at)), between];
         known.into_iter().flatten().min_by_key(|fit| fit.bound)
     }
 
-    /// Returns the largest error of the node's estimate of the controller's time, between two times of the
-    /// controller's clock, by all fits. `None` if the fits contradict each other.
-    pub fn error_over(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
+    /// Returns the largest possible error of the node's estimate of the controller's time, between two times
+    /// of the controller's clock, by all fits. `None` if the fits contradict each other.
+    pub fn largest_error_between(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
         if !self.is_consistent() {
             return None;
         }
-        // The bound grows on both sides of the time of a fit, so it is widest at an end.
+        // The bound grows with the distance from the time of the fit, so it is largest at one end of the
+        // interval.
         let foreseen = self.before.bound_at(from).max(self.before.bound_at(to));
-        // Both bounds are true, so the smaller one is, too.
+        // Both values are true upper bounds, so the smaller one is, too.
         Some(self.error_by_later_fit(from, to).map_or(foreseen, |seen| seen.min(foreseen)))
     }
 
-    /// Returns the same error by the fit after the run, alone or with the line between both fits.
+    /// Returns the same error according to the fit after the run, either alone or combined with the line
+    /// between both fits. `None` without a fit after the run.
     fn error_by_later_fit(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
         let after = self.after?;
         let by_after = self
             .error_against_fit(&after.expressed_at(from))
             .max(self.error_against_fit(&after.expressed_at(to)));
-        // The distance of line and fit is largest at an end. The distance of the clocks from the line is
-        // largest nearest to its middle.
+        // The distance between the line and the fit that the node used is largest at one end. The possible
+        // distance of the clocks from the line is largest at the point that is closest to its middle.
         let middle = self.before.at + Nanos::new(after.at.since(self.before.at).as_u64() / 2);
         let at_from = interpolate_fits(&self.before, &after, from);
-        // Outside the two fits there is no line, only their own bounds.
+        // Outside the interval between the two fits there is no line, so only the bounds of the fits apply.
         let at_to = interpolate_fits(&self.before, &after, to);
         let by_line = at_from.zip(at_to).map(|(one, other)| {
-            let strayed = clock_stray_bound(&self.before, &after, middle.clamp(from.min(to), to.max(from)));
+            let farthest = middle.clamp(from.min(to), to.max(from));
+            let strayed = max_distance_from_line(&self.before, &after, farthest);
             self.error_against_fit(&one).max(self.error_against_fit(&other)) + strayed
         });
         Some(by_line.map_or(by_after, |by_line| by_line.min(by_after)))
     }
 
-    /// Returns the error of the offset that the node received, according to a fit of the same time.
+    /// Returns the largest possible error of the offset that the node used, according to a fit for one time.
     fn error_against_fit(&self, fit: &ClockFit) -> Nanos {
         Nanos::new(fit.offset_ns.abs_diff(self.before.offset_at(fit.at))) + fit.bound
     }
 
-    /// Converts a time of the node's clock to the controller's clock, with the bound of the error.
+    /// Converts a time of the node's clock to the controller's clock, and returns it with its error bound.
+    /// `None` if the fits contradict each other.
     pub fn to_controller(&self, local: MonoTime) -> Option<(MonoTime, Nanos)> {
-        // The first conversion only has to find the fit. A small error of it changes the bound hardly at all.
+        // The first conversion only serves to find the best fit. A small error of it hardly changes the
+        // bound.
         let fit = self.best_fit_near(self.before.to_controller(local))?;
         let at = fit.to_controller(local);
         Some((at, fit.bound_at(at)))
     }
 }
 
-/// Returns the fit on the line from one fit to a later one, with the distance by which clocks may have strayed.
+/// Returns the point at `at` on the line between two fits. Its bound includes the possible distance of the
+/// clocks from the line. `None` outside the interval between the fits.
 fn bounded_fit_between(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit> {
     let line = interpolate_fits(before, after, at)?;
-    Some(ClockFit { bound: line.bound + clock_stray_bound(before, after, at), ..line })
+    Some(ClockFit { bound: line.bound + max_distance_from_line(before, after, at), ..line })
 }
 
-/// Returns the distance by which clocks may have left the line between two fits.
-fn clock_stray_bound(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Nanos {
+/// Returns the largest possible distance of the clocks from the line between two fits, at the time `at`.
+fn max_distance_from_line(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Nanos {
     let gone = u128::from(at.since(before.at).as_u64());
     let left = u128::from(after.at.since(at).as_u64());
-    // Clocks that leave the line at `drift` must come back to it by its end, at no more than `drift` either. So they get no
-    // further than `2 gone left / whole` of it. The fit with less drift is also valid at the time of the other fit.
+    // The offset leaves the line at a rate of at most `drift`, and must return to it by its end, also at a
+    // rate of at most `drift`. So its distance is at most `2 gone left / whole` times `drift`. The smaller
+    // drift of the two fits is used, because each fit is valid up to the time of the other.
     let drift_ppb = u128::from(before.drift_ppb.min(after.drift_ppb));
     let strayed = 2 * gone * left / (gone + left).max(1) * drift_ppb;
     Nanos::new(clamp_to_u64(strayed.div_ceil(1_000_000_000)))
 }
 
-/// Returns the line itself, with the bounds of its ends.
+/// Returns the point at `at` on the line between two fits. Its bound contains only the bounds of the two
+/// fits. `None` outside the interval between the fits, or for impossible numbers.
 fn interpolate_fits(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit> {
     let whole = u128::from(after.at.since(before.at).as_u64());
     if at < before.at || at > after.at || whole == 0 {
@@ -240,10 +250,11 @@ fn interpolate_fits(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option
     }
     let gone = u128::from(at.since(before.at).as_u64());
     let left = u128::from(after.at.since(at).as_u64());
-    // Each end counts the more, the nearer it is; so do the doubts about both ends.
+    // Each fit has the more weight, the nearer `at` is to it. The same weights apply to the error bounds of
+    // the fits.
     let mixed = u128::from(before.bound.as_u64()) * left + u128::from(after.bound.as_u64()) * gone;
     let step = i128::from(after.offset_ns) - i128::from(before.offset_ns);
-    // The numbers come from another machine. With impossible ones there is no line.
+    // The numbers come from another machine. If they are impossible, an overflow makes the result `None`.
     let offset = i128::from(before.offset_ns) + step.checked_mul(gone.cast_signed())? / whole.cast_signed();
     let rate = step.checked_mul(BILLION)? / whole.cast_signed();
     Some(ClockFit {
@@ -255,7 +266,7 @@ fn interpolate_fits(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option
     })
 }
 
-/// The value, or the nearest one of 64 bits with a sign.
+/// Converts to 64 bits; values outside the range become the smallest or largest one.
 fn saturate_to_i64(value: i128) -> i64 {
     i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
 }
@@ -318,16 +329,16 @@ mod tests {
         let before = fit(0, 1_000, 100);
         let record = ClockRecord { before, after: Some(fit(100, 3_000, 300)), ..ClockRecord::same_clock() };
         // The second fit shows that the node was 2 us off.
-        assert_eq!(record.error_over(at(90), at(100)), Some(Nanos::new(2_000 + 300 + 100_000)));
+        assert_eq!(record.largest_error_between(at(90), at(100)), Some(Nanos::new(2_000 + 300 + 100_000)));
         // The line between both: straying from it counts most in the middle.
-        assert_eq!(record.error_over(at(0), at(100)), Some(Nanos::new(2_000 + 300 + 500_000)));
-        assert_eq!(record.error_over(at(0), at(10)), Some(Nanos::new(100_100)));
+        assert_eq!(record.largest_error_between(at(0), at(100)), Some(Nanos::new(2_000 + 300 + 500_000)));
+        assert_eq!(record.largest_error_between(at(0), at(10)), Some(Nanos::new(100_100)));
         assert_eq!(
-            record.error_over(at(50), at(101)),
+            record.largest_error_between(at(50), at(101)),
             Some(Nanos::new(2_000 + 300 + 500_000)),
             "beyond the second fit"
         );
-        assert_eq!(ClockRecord::same_clock().error_over(at(0), at(10_000)), Some(Nanos::ZERO));
+        assert_eq!(ClockRecord::same_clock().largest_error_between(at(0), at(10_000)), Some(Nanos::ZERO));
     }
 
     #[test]

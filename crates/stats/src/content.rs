@@ -1,28 +1,29 @@
-//! Counts frames without a tag by a hash of their content: how many of each were sent, and how many arrived.
+//! Counts frames without a tag by a hash of their content: how many frames of each content were sent,
+//! and how many arrived.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// Largest number of different contents that are counted apart.
+/// Maximum number of different contents that are counted separately.
 pub const MAX_CONTENTS: usize = 16_384;
 
 /// Number of frames of each content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentCounts {
-    /// Frames by the hash of their content.
+    /// Number of frames, by the hash of their content.
     pub frames: HashMap<u64, u64>,
-    /// Frames with further contents that are not counted separately, because the limit was reached.
+    /// Number of frames with other contents: after the limit was reached, new contents are not counted separately.
     pub uncounted: u64,
 }
 
 impl ContentCounts {
-    /// Creates empty counts, with memory for all contents.
+    /// Creates empty counts and allocates the memory for all contents at once.
     pub fn with_allocated_memory() -> Self {
         Self { frames: HashMap::with_capacity(MAX_CONTENTS), uncounted: 0 }
     }
 
     pub fn add_frame(&mut self, hash: u64) {
-        // Known contents first: when the room is used up, they are still counted.
+        // Known contents are looked up first: they are counted even after the limit was reached.
         if let Some(frames) = self.frames.get_mut(&hash) {
             *frames += 1;
         } else if self.frames.len() < MAX_CONTENTS {
@@ -32,10 +33,11 @@ impl ContentCounts {
         }
     }
 
-    /// Removes the frames of `sent` and returns their number. Frames that arrived more often stay.
+    /// Removes the frames that `sent` contains and returns their number. Frames that arrived more often than
+    /// they were sent remain.
     pub fn remove_matching_frames(&mut self, sent: &Self) -> u64 {
         let mut matched = 0;
-        // Matched frames are removed, so an arrived frame matches only one stream.
+        // Matched frames are removed, so that an arrived frame is matched to only one stream.
         for (hash, wanted) in &sent.frames {
             let Some(here) = self.frames.get_mut(hash) else { continue };
             let taken = (*here).min(*wanted);

@@ -1,27 +1,29 @@
-//! Cumulative counts of one stream: cheap to copy ten times a second, so that live readers never disturb a worker.
+//! Cumulative counts of one stream. Copying them is cheap enough for ten times a second, so that live
+//! displays never disturb a worker.
 
 use crate::sequence::SequenceCounts;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 
-/// Counts of a stream since its last start from the first frame. For a stream that is started once, these are all its counts.
+/// Counts of a stream since it was last started from its first frame. For a stream that is started only once,
+/// these are all its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinceStart {
     pub frames: u64,
     /// Bytes of these frames, FCS included.
     pub bytes: u64,
-    /// Time of the first of them.
+    /// Time of the first of these frames.
     pub first: Option<MonoTime>,
-    /// Time of the last of them.
+    /// Time of the last of these frames.
     pub last: Option<MonoTime>,
 }
 
-/// Delays of frames in four numbers, for live readers.
+/// A summary of the delays of frames, for live displays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DelaySummary {
-    /// Frames that were timed.
+    /// Number of frames with a measured delay.
     pub count: u64,
-    /// Nanoseconds of all of them.
+    /// Sum of all delays, in nanoseconds.
     pub sum: u128,
     pub min: Nanos,
     pub max: Nanos,
@@ -37,7 +39,7 @@ impl DelaySummary {
 
     /// Adds the delays of `other` to this summary.
     pub fn merge(&mut self, other: &Self) {
-        // The minimum of an empty summary is 0, which is no delay.
+        // An empty summary has the minimum 0, which is not a measured delay.
         if other.count > 0 {
             self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
             self.max = self.max.max(other.max);
@@ -46,7 +48,7 @@ impl DelaySummary {
         }
     }
 
-    /// Returns the mean; `None` if no frame was timed.
+    /// Returns the mean delay; `None` without any delay.
     pub fn mean(&self) -> Option<Nanos> {
         let mean = self.sum.checked_div(self.count.into())?;
         Some(Nanos::new(clamp_to_u64(mean)))
@@ -56,13 +58,13 @@ impl DelaySummary {
 /// Counts of a stream at its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamTxCounts {
-    /// Frames built and handed over so far.
+    /// Frames that were built and handed over to the kernel so far.
     pub frames: u64,
     /// Bytes of these frames, FCS included.
     pub bytes: u64,
-    /// Frames sent later than they were due, by more than the stated tolerance.
+    /// Frames that were sent later than planned, by more than the tolerance.
     pub late: u64,
-    /// Frames of a stream with tags that left without one: they cannot be known again at the receiver.
+    /// Frames of a stream with tags that were sent without a tag: the receiver cannot identify them.
     #[serde(default)]
     pub untagged: u64,
     pub first: Option<MonoTime>,
@@ -70,19 +72,20 @@ pub struct StreamTxCounts {
     /// Counts since the last start of the stream.
     #[serde(default)]
     pub since_start: SinceStart,
-    /// True if more frames will be sent without another order.
+    /// True if the stream continues to send without another order.
     #[serde(default)]
     pub is_sending: bool,
-    /// True if it was paused and has frames left.
+    /// True if the stream is paused and has frames left to send.
     #[serde(default)]
     pub is_paused: bool,
-    /// True if it was cut short because the node's lease ended.
+    /// True if the stream ended early because the node's lease ended.
     #[serde(default)]
     pub lease_ended: bool,
 }
 
 impl StreamTxCounts {
-    /// Returns the number of frames that receivers can identify; numbers in tags go from 0 to this.
+    /// Returns the number of frames with a sequence number in their tag: the numbers start at 0 and
+    /// end below this value.
     pub const fn numbered_frames(&self) -> u64 {
         self.frames.saturating_sub(self.untagged)
     }
@@ -91,20 +94,20 @@ impl StreamTxCounts {
 /// Counts of a stream at one receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRxCounts {
-    /// Frames recognised, copies included.
+    /// Recognised frames, including copies.
     pub frames: u64,
     /// Bytes of these frames, FCS included.
     pub bytes: u64,
     pub sequence: SequenceCounts,
-    /// Frames with headers that differ from the sent ones, payload intact.
+    /// Frames with changed headers and an intact payload.
     pub altered: u64,
-    /// Frames with a damaged payload, tag intact.
+    /// Frames with a damaged payload and an intact tag.
     pub corrupt: u64,
-    /// Frames known by their headers only: the tag was damaged.
+    /// Frames that were recognised only by their headers, because the tag was damaged.
     pub unnumbered: u64,
-    /// Frames stamped earlier than they were sent: the clocks disagree.
+    /// Frames with an arrival time before their send time: the clocks disagree.
     pub negative: u64,
-    /// The smallest of the negative delays, in nanoseconds; 0 if none was negative.
+    /// The smallest negative delay, in nanoseconds; 0 if no delay was negative.
     #[serde(default)]
     pub least_delay_ns: i64,
     pub first: Option<MonoTime>,
@@ -112,10 +115,10 @@ pub struct StreamRxCounts {
     /// Counts since the last start of the stream.
     #[serde(default)]
     pub since_start: SinceStart,
-    /// Missing frames between arrived frames, since the last start.
+    /// Frames that are missing between arrived frames, since the last start.
     #[serde(default)]
     pub missing: u64,
-    /// Delays since the last start.
+    /// Delays of the frames since the last start.
     #[serde(default)]
     pub delays: DelaySummary,
 }

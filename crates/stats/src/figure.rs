@@ -1,9 +1,9 @@
-//! Figures of a result: the numbers that comparisons of results use, for every kind of result.
+//! Figures of a result: the numbers that are compared between results, for every kind of result.
 //!
-//! A run and a test method each name their figures. [`compare_figures`] puts the figures of two results side by side and judges them by
-//! limits; [`figure_trends`] follows each figure over many results. Neither depends on the kind of measurement.
+//! Runs and test methods each define their figures. [`compare_figures`] compares the figures of two results and judges
+//! them by limits; [`figure_trends`] follows each figure over many results. Neither depends on the kind of measurement.
 //!
-//! Invariant: an unknown figure is absent or has no value; it is never zero, and it never meets a limit.
+//! Invariant: an unknown figure is absent or has no value. It is never zero, and it never satisfies a limit.
 
 mod comparison;
 mod limit;
@@ -20,28 +20,28 @@ use serde::{Deserialize, Serialize};
 /// A number of a result that can be compared with the same number of another result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReportFigure {
-    /// Name in lower case with hyphens: `throughput`, `latency-p99`.
+    /// Name in lower case with hyphens, for example `throughput` or `latency-p99`.
     pub name: String,
-    /// Subject: a stream, a frame size, the whole run.
+    /// Subject of the figure: a stream, a frame size or the whole run.
     pub subject: String,
-    /// Absent if it is not known.
+    /// The value; absent if it is not known.
     pub value: Option<f64>,
-    /// `frames/s`, `ns`, `%`; empty for plain numbers.
+    /// Unit of the value: `frames/s`, `ns`, `%`; empty for plain numbers.
     pub unit: String,
-    /// Direction of better values.
+    /// Whether higher or lower values are better.
     pub better: BetterDirection,
-    /// The truth is at most this far from the value; absent if that is not known.
+    /// The true value differs from `value` by at most this; absent if that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncertainty: Option<f64>,
 }
 
-/// Direction of better values of a figure.
+/// Whether higher or lower values of a figure are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BetterDirection {
     Higher,
     Lower,
-    /// It describes the test, not the device.
+    /// Neither is better: the figure describes the test, not the device.
     Neither,
 }
 
@@ -53,7 +53,7 @@ impl ReportFigure {
         unit: impl Into<String>,
         better: BetterDirection,
     ) -> Self {
-        // Not-a-number and infinity come from a division by 0. They are no known values.
+        // A division by 0 gives NaN or infinity. These are not known values.
         let value = value.filter(|value| value.is_finite());
         Self {
             name: name.into(),
@@ -71,7 +71,7 @@ impl ReportFigure {
         Self { uncertainty: uncertainty.filter(|doubt| doubt.is_finite()), ..self }
     }
 
-    /// Returns whether both are the same figure of two results.
+    /// Returns whether both are the same figure, of two different results.
     fn is_same_figure_as(&self, other: &Self) -> bool {
         self.name == other.name && self.subject == other.subject
     }

@@ -1,18 +1,21 @@
-//! Delay variation by its named definitions: RFC 3550 (smoothed), RFC 5481 PDV (against the minimum) and IPDV
-//! (between neighbours).
+//! Delay variation by the definitions of the RFCs: RFC 3550 (smoothed), RFC 5481 PDV (against the minimum)
+//! and RFC 5481 IPDV (between consecutive frames).
 
 use crate::latency::Latency;
 use packetrig_units::{Nanos, clamp_to_u64, clamp_to_usize};
 use serde::{Deserialize, Serialize};
 
-/// Fraction bits of the smoothed value: RFC 3550 divides by 16 at every frame, which must not round to nothing.
+/// Number of fraction bits of the smoothed value: RFC 3550 divides by 16 at every frame, and small values
+/// must not be rounded to 0.
 const FRACTION_BITS: u32 = 8;
 
-/// Takes in one-way delays in order of arrival. A constant clock offset cancels out.
+/// Computes the jitter of one-way delays, which are added in the order of arrival. A constant offset between
+/// the clocks cancels out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JitterMeter {
     last: Option<i64>,
-    /// J of RFC 3550, with [`FRACTION_BITS`] bits behind the point. A step of a clock by years needs more than 64 bits.
+    /// J of RFC 3550, with [`FRACTION_BITS`] bits after the binary point. If a clock is set by years, the
+    /// value exceeds 64 bits.
     smoothed: u128,
     /// The largest J so far.
     largest: u128,
@@ -22,12 +25,13 @@ pub struct JitterMeter {
 }
 
 impl JitterMeter {
-    /// Takes in the delay of the next frame to arrive.
+    /// Adds the delay of the frame that arrived next.
     pub fn record_delay(&mut self, delay_ns: i64) {
         if let Some(last) = self.last.replace(delay_ns) {
-            // `abs_diff`, because the distance of two signed times may need all 64 bits.
+            // `abs_diff` is used, because the distance between two signed times may need all 64 bits.
             let change = delay_ns.abs_diff(last);
-            // J += (|D| - J) / 16, RFC 3550 section 6.4.1. The old J alone is damped, not the new change with it.
+            // RFC 3550 section 6.4.1: J += (|D| - J) / 16. The old J and the new change are divided
+            // separately, which avoids negative numbers.
             self.smoothed = self.smoothed - self.smoothed / 16 + (u128::from(change) << FRACTION_BITS) / 16;
             self.largest = self.largest.max(self.smoothed);
             self.sum += u128::from(change);
@@ -36,19 +40,20 @@ impl JitterMeter {
         }
     }
 
-    /// Returns the value of RFC 3550 section 6.4.1 so far.
+    /// Returns the smoothed jitter of RFC 3550 section 6.4.1 so far.
     pub fn smoothed_jitter(&self) -> Nanos {
-        whole_nanos(self.smoothed)
+        drop_fraction_bits(self.smoothed)
     }
 
-    /// Returns the figures; `latency` is the distribution of the same delays.
+    /// Returns all jitter figures; `latency` is the distribution of the same delays.
     pub fn summary(&self, latency: &Latency) -> JitterSummary {
         let mean = self.sum.checked_div(u128::from(self.count)).unwrap_or(0);
-        // RFC 5481 section 4.2: PDV is the delay less the minimum. So a quantile of PDV is that of the delay, shifted.
+        // RFC 5481 section 4.2: PDV is the delay minus the minimum delay. So a quantile of PDV is the
+        // quantile of the delay minus the minimum.
         let above_min = latency.quantile(999_000).unwrap_or(Nanos::ZERO);
         JitterSummary {
             rfc3550: self.smoothed_jitter(),
-            rfc3550_max: whole_nanos(self.largest),
+            rfc3550_max: drop_fraction_bits(self.largest),
             pdv_p999: above_min.saturating_sub(latency.min().unwrap_or(Nanos::ZERO)),
             ipdv_mean: Nanos::new(clamp_to_u64(mean)),
             ipdv_max: Nanos::new(self.max),
@@ -57,16 +62,16 @@ impl JitterMeter {
     }
 }
 
-fn whole_nanos(smoothed: u128) -> Nanos {
+fn drop_fraction_bits(smoothed: u128) -> Nanos {
     Nanos::new(clamp_to_u64(smoothed >> FRACTION_BITS))
 }
 
-/// The figures of a report.
+/// The jitter figures of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JitterSummary {
     /// RFC 3550 section 6.4.1 interarrival jitter at the end of the stream.
     pub rfc3550: Nanos,
-    /// The largest value that it had, so that a calm end does not hide an earlier peak.
+    /// The largest value of `rfc3550` during the stream: a calm end must not hide an earlier peak.
     #[serde(default)]
     pub rfc3550_max: Nanos,
     /// RFC 5481 PDV, 99.9 % quantile: p99.9 of latency minus its minimum.
@@ -79,9 +84,10 @@ pub struct JitterSummary {
 }
 
 impl JitterSummary {
-    /// Merges the figures of two receivers: the IPDV mean is weighted; of the other figures, the worse one is kept.
+    /// Merges the figures of another receiver into these: the IPDV mean is weighted by the samples; of each
+    /// other figure, the larger value is kept.
     pub fn merge(&mut self, other: &Self) {
-        // Figures from another machine may be as large as their types allow.
+        // Figures from another machine may be as large as their types allow, so the sums saturate.
         let samples = self.samples.saturating_add(other.samples);
         let sum = self.ipdv_sum().saturating_add(other.ipdv_sum());
         let mean = sum.checked_div(u128::from(samples)).unwrap_or(0);
@@ -98,26 +104,27 @@ impl JitterSummary {
     }
 }
 
-/// Returns the largest error of the smoothed value at any time, if each delay is too long by at most its own bound, and by no
-/// more than itself. The bound of each frame is not known, so the largest bounds are assigned to the greatest weights. `delays`
-/// may be too short by `doubt`.
-pub fn jitter_error(bounds: &Latency, delays: &Latency, doubt: Nanos) -> Nanos {
-    // A value that is at most the n-th largest of each is at most the n-th largest of both.
+/// Returns the largest possible error of the smoothed jitter at any time, if each delay is too long by at
+/// most its own bound, and by at most its own value. Which frame has which bound is not known, so the largest
+/// errors get the largest weights. `delays` may be too short by `doubt`.
+pub fn largest_jitter_error(bounds: &Latency, delays: &Latency, doubt: Nanos) -> Nanos {
+    // The error of a frame is at most its bound and at most its delay. So the n-th largest error is at most
+    // the n-th largest bound and at most the n-th largest delay.
     let errors = times_from_largest(bounds)
         .zip(times_from_largest(delays))
         .map(|(bound, delay)| bound.min(delay + doubt));
-    // Each delay is in two neighbouring differences: the newer one has the weight 1/16, the older one 15/16 of
-    // that.
+    // Each delay is part of two consecutive differences: the newer one has the weight 1/16, the older one
+    // 15/16 of that.
     let (mut weight, mut sum) = (1.0 / 16.0, 0.0);
     for error in errors {
         let error = error.as_u64() as f64;
         if weight < MIN_FRAME_WEIGHT {
-            // All that follow together weigh this much at most.
+            // All remaining weights together are at most this sum.
             sum += weight * 16.0 * error;
             break;
         }
         sum += weight * (1.0 + 15.0 / 16.0) * error;
-        // Each error takes two places of the series, so the next one weighs two steps of 15/16 less.
+        // Each error uses two terms of the series, so the next weight is smaller by two factors of 15/16.
         weight *= (15.0 / 16.0) * (15.0 / 16.0);
     }
     round_up_to_nanos(sum)
@@ -129,7 +136,7 @@ fn times_from_largest(times: &Latency) -> impl Iterator<Item = Nanos> {
     samples.flat_map(|(time, count)| std::iter::repeat_n(time, clamp_to_usize(count)))
 }
 
-/// Frames of a smaller weight are taken together.
+/// Frames with a smaller weight than this are not computed one by one.
 const MIN_FRAME_WEIGHT: f64 = 1e-6;
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a sum of times in nanoseconds")]
@@ -216,8 +223,8 @@ mod tests {
                 stamped.record_delay(*delay);
                 true_jitter.record_delay(*delay - (bound * percent / 100).cast_signed().min(*delay));
             }
-            let error = jitter_error(&bounds, &delays, Nanos::ZERO).as_u64() + 2;
-            let largest = |jitter: &JitterMeter| whole_nanos(jitter.largest).as_u64();
+            let error = largest_jitter_error(&bounds, &delays, Nanos::ZERO).as_u64() + 2;
+            let largest = |jitter: &JitterMeter| drop_fraction_bits(jitter.largest).as_u64();
             prop_assert!(stamped.smoothed_jitter().as_u64().abs_diff(true_jitter.smoothed_jitter().as_u64()) <= error);
             prop_assert!(largest(&stamped).abs_diff(largest(&true_jitter)) <= error);
         }

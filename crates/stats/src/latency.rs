@@ -1,4 +1,4 @@
-//! A distribution of times, log-linear, mergeable, with exact minimum, maximum, count and sum.
+//! A distribution of times in log-linear buckets. It can be merged, and its minimum, maximum, count and sum are exact.
 
 mod bounds;
 
@@ -10,12 +10,14 @@ use packetrig_units::{Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// The longest time that is distinguished; longer ones count as this in quantiles. Minimum, maximum and mean stay exact.
+/// The longest time that the buckets distinguish; longer times count as this time in quantiles. Minimum,
+/// maximum and mean are exact for all times.
 const MAX_DISTINGUISHED_NS: u64 = 100_000_000_000;
 
-/// Distribution of times from 1 ns to 100 s. While it counts its memory is fixed: about 200 kB at three significant digits, 28 kB
-/// at two. It is serialised as its exact figures and the (value, count) pairs that are not empty. A distribution that was read
-/// takes no more memory than these pairs until a value is added: a hundred bytes of a foreign file must not take 200 kB.
+/// A distribution of times from 1 ns to 100 s. While times are added, its memory has a fixed size: about 200
+/// kB with three significant digits, 28 kB with two. It is serialised as its exact figures and the (value,
+/// count) pairs that are not empty. A deserialised distribution takes no more memory than these pairs until a
+/// value is added: a file of a hundred bytes must not cause an allocation of 200 kB.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "SparseHistogram", try_from = "SparseHistogram")]
 pub struct Latency {
@@ -40,7 +42,7 @@ impl LatencyTimes {
     fn to_histogram(&self) -> Cow<'_, Histogram<u64>> {
         match self {
             Self::Counting(histogram) => Cow::Borrowed(histogram),
-            // The histogram is built for each query, so that the memory is held only for that time.
+            // The histogram is built for each query, so that its memory is used only during the query.
             Self::Read { digits, buckets } => {
                 let mut histogram = empty_histogram(*digits);
                 for (value, count) in buckets {
@@ -51,7 +53,7 @@ impl LatencyTimes {
         }
     }
 
-    /// Returns the histogram to add to. Never allocates for one that counts.
+    /// Returns the histogram that times are added to. Allocates only for a deserialised distribution.
     fn histogram_mut(&mut self) -> &mut Histogram<u64> {
         if let Self::Read { .. } = self {
             *self = Self::Counting(self.to_histogram().into_owned());
@@ -68,7 +70,7 @@ fn empty_histogram(digits: u8) -> Histogram<u64> {
 
 impl PartialEq for Latency {
     fn eq(&self, other: &Self) -> bool {
-        // A counting distribution and one that was read are equal if they hold the same samples.
+        // A distribution that was built up and a deserialised one are equal if they contain the same samples.
         let is_same = self.exact == other.exact && self.times.digits() == other.times.digits();
         is_same && self.buckets().eq(other.buckets())
     }
@@ -87,15 +89,17 @@ impl ExactTimes {
 }
 
 impl Latency {
-    /// An empty distribution with `digits` significant digits (1 to 3; others are brought into range).
+    /// Creates an empty distribution with `digits` significant digits, from 1 to 3. Other values become
+    /// the nearest of these.
     pub fn with_digits(digits: u8) -> Self {
         Self { times: LatencyTimes::Counting(empty_histogram(digits)), exact: ExactTimes::EMPTY_BUCKETS }
     }
 
-    /// Takes in one time. Never allocates.
+    /// Adds one time. Does not allocate, except after deserialisation.
     pub fn record_time(&mut self, time: Nanos) {
         let ns = time.as_u64();
-        // The histogram begins at 1 ns and ends at LONGEST. The exact figures take the true value.
+        // The histogram has buckets only from 1 ns to `MAX_DISTINGUISHED_NS`. The exact figures use the true
+        // value.
         self.times.histogram_mut().saturating_record(ns.clamp(1, MAX_DISTINGUISHED_NS));
         self.exact.count += 1;
         self.exact.sum += u128::from(ns);
@@ -103,7 +107,7 @@ impl Latency {
         self.exact.max = self.exact.max.max(ns);
     }
 
-    /// Adds `count` times for which only this common value is known.
+    /// Adds `count` times that all have this value.
     pub fn record_repeated_time(&mut self, time: Nanos, count: u64) {
         if count == 0 {
             return;
@@ -116,16 +120,17 @@ impl Latency {
         self.exact.max = self.exact.max.max(ns);
     }
 
-    /// Adds another distribution to this one; the coarser resolution of the two is kept.
+    /// Adds another distribution to this one. The result has the coarser resolution of the two.
     pub fn merge(&mut self, other: &Self) {
         if other.digits() < self.digits() {
-            // A finer resolution would claim bounds that the samples of the coarser one do not keep.
+            // With the finer resolution, the samples of the coarser distribution would seem more exact than
+            // they are.
             let mine = std::mem::replace(self, Self::with_digits(other.digits()));
             self.add_buckets(&mine);
             self.exact = mine.exact;
         }
         self.add_buckets(other);
-        // Figures from a file of another program may be as large as their types allow.
+        // Figures from a file may be as large as their types allow, so the sums saturate.
         self.exact.count = self.exact.count.saturating_add(other.exact.count);
         self.exact.sum = self.exact.sum.saturating_add(other.exact.sum);
         self.exact.min = self.exact.min.min(other.exact.min);
@@ -134,12 +139,12 @@ impl Latency {
 
     fn add_buckets(&mut self, other: &Self) {
         for (value, count) in other.buckets() {
-            // The end of the last bucket may lie above the longest time that is told apart.
+            // The end of the last bucket may be above `MAX_DISTINGUISHED_NS`.
             self.times.histogram_mut().saturating_record_n(value.as_u64().min(MAX_DISTINGUISHED_NS), count);
         }
     }
 
-    /// Significant digits of its quantiles.
+    /// Returns the number of significant digits of the quantiles.
     fn digits(&self) -> u8 {
         self.times.digits()
     }
@@ -149,7 +154,7 @@ impl Latency {
         self.exact.count
     }
 
-    /// Returns the smallest time, exact; `None` if empty.
+    /// Returns the exact minimum; `None` if the distribution is empty.
     pub fn min(&self) -> Option<Nanos> {
         self.time_if_counted(self.exact.min)
     }
@@ -168,7 +173,7 @@ impl Latency {
         }
     }
 
-    /// Returns the mean, to the nanosecond.
+    /// Returns the mean, rounded down to whole nanoseconds; `None` if the distribution is empty.
     pub fn mean(&self) -> Option<Nanos> {
         let mean = self.exact.sum.checked_div(u128::from(self.exact.count))?;
         self.time_if_counted(clamp_to_u64(mean))
@@ -177,11 +182,12 @@ impl Latency {
     /// Returns the time at or below which `millionths` of the samples lie: 999 900 is p99.99.
     pub fn quantile(&self, millionths: u32) -> Option<Nanos> {
         let value = self.times.to_histogram().value_at_quantile(f64::from(millionths) / 1e6);
-        // The histogram rounds up to the end of its bucket; the exact minimum and maximum are better known.
+        // The histogram returns the upper end of a bucket, which is limited here to the exact minimum and
+        // maximum.
         self.time_if_counted(value.clamp(self.exact.min.min(self.exact.max), self.exact.max))
     }
 
-    /// Returns pairs (upper end of a bucket, samples in it), ascending, without empty buckets.
+    /// Returns pairs (upper end of a bucket, number of samples in it) in ascending order, without empty buckets.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u64)> {
         let histogram = self.times.to_histogram();
         let recorded = histogram.iter_recorded();
@@ -198,7 +204,7 @@ impl Latency {
 struct SparseHistogram {
     digits: u8,
     count: u64,
-    /// The sum as text: it may exceed the range of JSON numbers.
+    /// The sum as text, because it may exceed the range of JSON numbers.
     sum: String,
     min: u64,
     max: u64,
@@ -222,11 +228,11 @@ impl TryFrom<SparseHistogram> for Latency {
     type Error = String;
 
     fn try_from(sparse: SparseHistogram) -> Result<Self, String> {
-        // The file may come from anywhere: figures that contradict each other would give quantiles that no sample has.
+        // The file may come from anywhere: with figures that contradict each other, quantiles would be wrong.
         let samples = sparse.buckets.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count));
         if samples != sparse.count {
             return Err(format!(
-                "the buckets of a distribution hold {samples} samples, but its count is {}",
+                "the buckets of a distribution contain {samples} samples, but its count is {}",
                 sparse.count
             ));
         }

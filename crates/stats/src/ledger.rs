@@ -1,62 +1,63 @@
-//! The accounts every frame is in. A ledger is a value: merge it, then ask it to balance.
+//! The accounts in which every frame is counted. A ledger is a value: ledgers are merged, and then checked for balance.
 //!
-//! One table, [`BALANCE_RULES`], lists the accounts that must add up. A rule is checked if every account of it was measured in every
-//! part that was merged. It is listed as unchecked if a part should have measured an account and could not. A rule with an
-//! account that no part has does not concern the ledger: a sender alone has no rules of a receiver.
+//! The table [`BALANCE_RULES`] lists the accounts that must add up. A rule is checked if all of its accounts
+//! were measured in all merged parts. A rule is listed as unchecked if a part should have measured one of its
+//! accounts and could not. A rule with an account that no part has does not concern the ledger: a sender
+//! alone has no accounts of a receiver.
 
 use crate::port::{RxCounters, TxCounters};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Account of a ledger: a stage at which frames are counted.
+/// An account of a ledger: a stage at which frames are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LedgerAccount {
-    /// The schedule requested the frame by the time the sender stopped.
+    /// Frames that were due by the time the sender stopped.
     Planned,
-    /// Planned, but the run ended before it was built.
+    /// Planned frames that were not built, because the run ended before.
     Unsent,
-    /// Written into a send buffer.
+    /// Frames that were written into a send buffer.
     Built,
-    /// The frame was built, but the kernel refused it.
+    /// Built frames that the kernel refused.
     Refused,
-    /// The kernel accepted the frame.
+    /// Frames that the kernel accepted.
     HandedOver,
-    /// The kernel took the frame, but the interface dropped it on transmit.
+    /// Frames that the kernel accepted and that the interface dropped on transmit.
     TxDropped,
-    /// Transmitted, as the interface counts.
+    /// Transmitted frames, by the counter of the interface.
     OnWire,
-    /// The frame was received, by the counter of the interface.
+    /// Received frames, by the counter of the interface.
     Arrived,
-    /// Arrived, but our ring was full.
+    /// Arrived frames that were dropped because the receive ring was full.
     RingDropped,
-    /// Delivered to the receiver of the rig.
+    /// Frames that were delivered to the receiver of the rig.
     Seen,
-    /// The receiver saw the frame, but it is not of this run.
+    /// Frames that the receiver saw and that do not belong to this run.
     Foreign,
-    /// The frame is of the protocols of emulated interfaces and their neighbours.
+    /// Frames of the protocols of emulated interfaces and their neighbours.
     Protocol,
-    /// The frame is of another run of packetrig.
+    /// Frames of another run of packetrig.
     OtherRuns,
-    /// The frame is of this run, but not expected at this port.
+    /// Frames of this run that are not expected at this port.
     Misdelivered,
-    /// The frame is of this run.
+    /// Frames that were recognised as frames of this run.
     Recognised,
     Counted,
-    /// Recognised, a copy of one counted.
+    /// Recognised frames that are copies of counted ones.
     Duplicate,
-    /// Recognised, too late to distinguish from a copy.
+    /// Recognised frames that arrived too late to be distinguished from copies.
     Stale,
-    /// Recognised by its headers only: the tag was damaged.
+    /// Frames that were recognised only by their headers, because the tag was damaged.
     Unnumbered,
-    /// Copies of frames that receivers should have seen.
+    /// Copies of frames that the receivers should have seen.
     Expected,
-    /// Expected, and never counted.
+    /// Expected copies that were never counted.
     Lost,
 }
 
-/// Side that a rule is about.
+/// The side that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BalanceRuleSide {
@@ -66,7 +67,7 @@ pub enum BalanceRuleSide {
     EndToEnd,
 }
 
-/// Accounts that must add up: `whole` = sum of `parts`.
+/// A rule that accounts must satisfy: `whole` = sum of `parts`.
 #[derive(Clone, Copy, Debug)]
 pub struct BalanceRule {
     pub name: &'static str,
@@ -144,7 +145,7 @@ pub struct FrameLedger {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerImbalance {
     pub rule: String,
-    /// Side that the rule is about.
+    /// The side that the rule applies to.
     pub place: BalanceRuleSide,
     pub whole: u64,
     pub parts: u64,
@@ -157,7 +158,7 @@ impl fmt::Display for LedgerImbalance {
             BalanceRuleSide::Receiver => "our receiver",
             BalanceRuleSide::EndToEnd => "end to end",
         };
-        write!(f, "{place}: {} does not hold: {} against {}", self.rule, self.whole, self.parts)
+        write!(f, "{place}: {} does not hold: left side {}, right side {}", self.rule, self.whole, self.parts)
     }
 }
 
@@ -165,13 +166,14 @@ impl FrameLedger {
     /// Adds `frames` to an account.
     pub fn add_frames(&mut self, account: LedgerAccount, frames: u64) {
         let sum = self.counts.entry(account).or_default();
-        // Parts may come from other machines, with counts as large as their types allow.
+        // Parts may come from other machines, with counts as large as their types allow, so the sum
+        // saturates.
         *sum = sum.saturating_add(frames);
     }
 
     /// Moves frames that were added to one account to another.
     pub fn move_frames_between(&mut self, from: LedgerAccount, to: LedgerAccount, frames: u64) {
-        // The number is limited to the frames of the account, so that the sum of both accounts stays the same.
+        // At most the frames of the account are moved, so that the sum of both accounts stays the same.
         let moved = frames.min(self.get(from).unwrap_or(0));
         // An account that was not measured stays absent.
         if let Some(sum) = self.counts.get_mut(&from).filter(|_| moved > 0) {
@@ -180,44 +182,45 @@ impl FrameLedger {
         }
     }
 
-    /// Adds an account that may not have been measured.
-    pub fn add_measured_frames(&mut self, account: LedgerAccount, frames: Option<u64>) {
+    /// Adds frames to an account. `None` means that they could not be measured: the account then counts as unknown.
+    pub fn add_frames_if_measured(&mut self, account: LedgerAccount, frames: Option<u64>) {
         match frames {
             Some(frames) => self.add_frames(account, frames),
-            // An unknown count is absent and never 0. It also spoils the sum of the other parts.
+            // An unknown count is never 0. It makes the sum with the other parts unknown, too.
             None => drop(self.unknown.insert(account)),
         }
     }
 
     /// Adds the counters of a sending port.
-    pub fn add_sender(&mut self, tx: &TxCounters) {
+    pub fn add_sending_port_counters(&mut self, tx: &TxCounters) {
         self.add_frames(LedgerAccount::Refused, tx.refused);
         self.add_frames(LedgerAccount::HandedOver, tx.handed_over);
-        // An interface may lack this counter. A rule with an absent account is listed as unchecked, never as balanced.
-        self.add_measured_frames(LedgerAccount::OnWire, tx.on_wire);
-        self.add_measured_frames(LedgerAccount::TxDropped, tx.dropped);
+        // An interface may lack these counters. The rules that use them are then listed as unchecked, not as
+        // balanced.
+        self.add_frames_if_measured(LedgerAccount::OnWire, tx.on_wire);
+        self.add_frames_if_measured(LedgerAccount::TxDropped, tx.dropped);
     }
 
     /// Adds the counters of a receiving port, without its streams.
-    pub fn add_receiver(&mut self, rx: &RxCounters) {
-        self.add_measured_frames(LedgerAccount::Arrived, rx.arrived);
+    pub fn add_receiving_port_counters(&mut self, rx: &RxCounters) {
+        self.add_frames_if_measured(LedgerAccount::Arrived, rx.arrived);
         self.add_frames(LedgerAccount::RingDropped, rx.ring_dropped);
         self.add_frames(LedgerAccount::Seen, rx.seen);
         self.add_frames(LedgerAccount::Foreign, rx.foreign);
         self.add_frames(LedgerAccount::Protocol, rx.protocol);
         self.add_frames(LedgerAccount::Misdelivered, rx.misdelivered);
         self.add_frames(LedgerAccount::OtherRuns, rx.other_runs);
-        // Unnumbered frames are a part of the recognised ones; streams add the other parts.
+        // Unnumbered frames are part of the recognised frames; the streams add the other parts.
         self.add_frames(LedgerAccount::Recognised, rx.unnumbered);
         self.add_frames(LedgerAccount::Unnumbered, rx.unnumbered);
     }
 
-    /// Returns the count of an account; `None` if no part measured it.
+    /// Returns the count of an account; `None` if no part has measured it.
     pub fn get(&self, account: LedgerAccount) -> Option<u64> {
         self.counts.get(&account).copied()
     }
 
-    /// Returns all accounts that hold a count, in the order a frame goes through them.
+    /// Returns all accounts with a count, in the order in which a frame passes through them.
     pub fn accounts(&self) -> impl Iterator<Item = (LedgerAccount, u64)> {
         self.counts.iter().map(|(account, frames)| (*account, *frames))
     }
@@ -234,26 +237,29 @@ impl FrameLedger {
         BALANCE_RULES.iter().filter_map(|rule| self.check_balance_rule(rule)?).collect()
     }
 
-    /// Returns the rules that could not be checked because an account that should have been measured was not.
+    /// Returns the names of the rules that could not be checked, because an account that should have
+    /// been measured was not.
     pub fn unchecked_rules(&self) -> Vec<&'static str> {
-        BALANCE_RULES.iter().filter(|rule| self.lacks_account(rule)).map(|rule| rule.name).collect()
+        BALANCE_RULES.iter().filter(|rule| self.has_unmeasured_account(rule)).map(|rule| rule.name).collect()
     }
 
-    fn lacks_account(&self, rule: &BalanceRule) -> bool {
+    fn has_unmeasured_account(&self, rule: &BalanceRule) -> bool {
         rule.accounts().any(|account| self.unknown.contains(&account))
     }
 
-    /// Checks a rule. `None`: it cannot be checked; `Some(None)`: it holds.
+    /// Checks a rule. `None` means that it cannot be checked, `Some(None)` that it holds.
     #[expect(clippy::option_option, reason = "not checkable and holding are different answers")]
     fn check_balance_rule(&self, rule: &BalanceRule) -> Option<Option<LedgerImbalance>> {
-        // One part that could not measure an account makes its sum too small, so the rule would fail without a fault.
-        if self.lacks_account(rule) {
+        // If one part could not measure an account, the sum is too small: the rule would fail although no
+        // frame is missing.
+        if self.has_unmeasured_account(rule) {
             return None;
         }
         let whole = self.get(rule.whole)?;
         let mut parts: u64 = 0;
         for part in rule.parts {
-            // An account that no part has does not concern this ledger: a sender alone has no rules of a receiver.
+            // A rule with an account that no part has does not concern this ledger: a sender alone has no
+            // accounts of a receiver.
             parts = parts.saturating_add(self.get(*part)?);
         }
         Some((whole != parts).then(|| LedgerImbalance {
@@ -266,7 +272,7 @@ impl FrameLedger {
 }
 
 impl BalanceRule {
-    /// Returns all accounts of the rule, the whole first.
+    /// Returns all accounts of the rule, starting with `whole`.
     pub fn accounts(&self) -> impl Iterator<Item = LedgerAccount> {
         std::iter::once(self.whole).chain(self.parts.iter().copied())
     }
@@ -291,17 +297,20 @@ mod tests {
         assert_eq!(ledger.find_imbalances(), []);
         ledger.add_frames(LedgerAccount::Unsent, 1);
         let wrong = ledger.find_imbalances();
-        assert_eq!(wrong[0].to_string(), "our sender: planned = built + unsent does not hold: 10 against 11");
+        assert_eq!(
+            wrong[0].to_string(),
+            "our sender: planned = built + unsent does not hold: left side 10, right side 11"
+        );
     }
 
     #[test]
     fn unmeasured_account_makes_ledger_rules_unchecked() {
         let mut all = sender(10, 0);
-        all.add_measured_frames(LedgerAccount::HandedOver, Some(10));
-        all.add_measured_frames(LedgerAccount::Refused, Some(0));
+        all.add_frames_if_measured(LedgerAccount::HandedOver, Some(10));
+        all.add_frames_if_measured(LedgerAccount::Refused, Some(0));
         let mut blind = sender(5, 0);
-        blind.add_measured_frames(LedgerAccount::HandedOver, None);
-        blind.add_measured_frames(LedgerAccount::Refused, Some(0));
+        blind.add_frames_if_measured(LedgerAccount::HandedOver, None);
+        blind.add_frames_if_measured(LedgerAccount::Refused, Some(0));
         all.merge(&blind);
         assert_eq!(all.find_imbalances(), []);
         assert_eq!(

@@ -1,10 +1,11 @@
-//! Measurements from arrivals: latency, loss, duplicates, reordering, jitter, rates, and the ledger that must balance.
+//! Measurements from the arrivals of frames: latency, loss, duplicates, reordering, jitter and rates, and the
+//! ledger that must balance.
 //!
-//! This crate receives numbers and times as arguments, and reads no clock. All accounts can be merged: over
-//! receivers of a stream, streams of a port, ports of a node, nodes of a run. [`result`] holds the values
-//! that travel from the data plane to the report.
+//! This crate gets numbers and times as arguments, and reads no clock. All counts can be merged: over the
+//! receivers of a stream, the streams of a port, the ports of a node and the nodes of a run. [`result`]
+//! contains the values that are passed from the data plane to the report.
 //!
-//! Invariant: merging is associative and loses no count; a count that is not known is absent, never zero.
+//! Invariant: merging is associative and loses no count. A count that is not known is absent, never zero.
 #![forbid(unsafe_code)]
 
 pub mod bounded;

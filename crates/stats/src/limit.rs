@@ -1,45 +1,46 @@
-//! Limits of the rig itself, measured on this machine: runs compare themselves with them.
+//! The limits of the rig itself, which were measured on this machine. Runs compare their load with them.
 
 use crate::port::BackEnd;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// A run that comes this near to a limit, in thousandths of it, reports that.
+/// A run reports that it is close to a limit from this share of the limit on, in thousandths.
 pub const NEAR_LIMIT_PERMILLE: u64 = 900;
 
-/// A limit of the rig, for one way of sending and receiving and one frame size.
+/// A limit of the rig, for one back end, one driver and one frame size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RigLimit {
-    /// Back end that carries the frames.
+    /// The back end that sends and receives the frames.
     pub back_end: BackEnd,
-    /// Driver of the interfaces.
+    /// The driver of the interfaces.
     pub driver: String,
     /// Frame size, FCS included.
     pub size: u32,
     /// Highest rate at which packetrig itself lost no frame.
     pub frames_per_second: u64,
-    /// Least latency: the time that sending and receiving take by themselves.
+    /// Minimum latency: the time that sending and receiving take without a device.
     pub latency_floor: Option<Nanos>,
-    /// 99 % of the frames are built at most this late.
+    /// 99th percentile of the time between the due time of a frame and the time when it was built.
     pub send_error_p99: Option<Nanos>,
-    /// Cost of one reading of the clock.
+    /// Time that one reading of the clock takes.
     pub clock_reading: Nanos,
-    /// Kernel of the measurement.
+    /// Kernel release at the time of the measurement.
     pub kernel: String,
     /// Time of the measurement, in nanoseconds since 1970 (UTC).
     pub measured_wall_ns: u64,
 }
 
 impl RigLimit {
-    /// Returns whether this many frames per second come near it.
+    /// Returns whether this rate is close to the limit.
     pub fn is_near(&self, frames_per_second: u64) -> bool {
-        // 128 bits, and no division: the comparison is exact.
+        // The products have 128 bits and there is no division, so the comparison is exact.
         u128::from(frames_per_second) * 1000
             >= u128::from(self.frames_per_second) * u128::from(NEAR_LIMIT_PERMILLE)
     }
 }
 
-/// Returns the limit for frames of a mean size: of the measured sizes, the nearest.
+/// Returns the limit for frames of a mean size: that of the nearest measured size. `None` if the back end and
+/// the driver were not measured.
 pub fn nearest_limit<'a>(
     limits: &'a [RigLimit],
     back_end: BackEnd,

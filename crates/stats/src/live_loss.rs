@@ -1,30 +1,32 @@
-//! Losses of a run in progress.
+//! Losses while a run is in progress.
 //!
-//! Sender and receivers are read one after the other, and frames take time. So frames that were sent and have not arrived do not yet count
-//! as lost. A receiver sees a loss when a later frame arrives: a gap in the sequence numbers. All displays of losses during a run use this
-//! module, so they agree with each other and, at the end, with the report.
+//! Sender and receivers are read one after the other, and frames need time to arrive. So frames that were
+//! sent and have not arrived do not yet count as lost. A receiver notices a loss when a later frame arrives:
+//! there is a gap in the sequence numbers. All displays of losses during a run use this module, so that they
+//! agree with each other and, at the end, with the report.
 
 use packetrig_units::Ratio;
 
 /// Frames that were sent and have not arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveLoss {
-    /// Missing frames that receivers have noticed. A frame that comes late is subtracted again.
+    /// Missing frames that the receivers have noticed. A frame that arrives late is subtracted again.
     pub lost: u64,
-    /// Frames without a later arrival: they are on their way, or lost.
+    /// Frames after which no other frame has arrived yet: they are in flight, or lost.
     pub in_flight_or_lost: u64,
 }
 
 impl LiveLoss {
-    /// Computes the losses from the frames that receivers should see, the frames that arrived, and the gaps
-    /// between these. Once no frame can be on its way, every frame that has not arrived is lost.
+    /// Computes the losses from the number of expected frames, the number of arrived frames, and the number of frames
+    /// in the gaps between arrived frames. Once no frame can be in flight, every frame that has not arrived is lost.
     pub fn new(expected: u64, arrived: u64, gaps: u64, may_be_in_flight: bool) -> Self {
-        // Receivers may have counted frames that the sender has not reported yet.
+        // The receivers may have counted frames that the sender has not reported yet.
         let missing = expected.saturating_sub(arrived);
         if may_be_in_flight {
             Self { lost: gaps, in_flight_or_lost: missing.saturating_sub(gaps) }
         } else {
-            // The larger one: a gap is a proven loss, even if the difference of the counts does not show it.
+            // The larger number is used: a gap is a proven loss, even if the difference of the counts does
+            // not show it.
             Self { lost: missing.max(gaps), in_flight_or_lost: 0 }
         }
     }
@@ -37,7 +39,7 @@ impl LiveLoss {
         }
     }
 
-    /// Returns the lost share of lost and arrived frames.
+    /// Returns the share of lost frames among the lost and arrived frames.
     pub const fn loss_share(self, arrived: u64) -> Ratio {
         Ratio::new(self.lost, self.lost.saturating_add(arrived))
     }

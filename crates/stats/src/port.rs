@@ -1,22 +1,22 @@
-//! Properties of a port, and the counters of its two halves.
+//! Properties of a port, and the counters of its transmit and receive halves.
 
 use packetrig_units::BitRate;
 use packetrig_units::text::deserialize_line;
 use serde::{Deserialize, Serialize};
 
-/// Path of the frames through the machine. The result of a run names it.
+/// The way in which the machine sends and receives frames. The result of a run names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackEnd {
     Packet,
-    /// XDP: live frames and rings filled by a program.
+    /// XDP: frames are sent as live frames; a BPF program fills the receive rings.
     Xdp,
-    /// AF_XDP sockets for sending; rings filled by a program, as with XDP, for receiving.
+    /// AF_XDP sockets for sending. For receiving, a BPF program fills rings, as with `Xdp`.
     #[serde(rename = "af-xdp")]
     AfXdp,
     /// The kernel's packet generator, for sending; AF_PACKET rings for receiving.
     Pktgen,
-    /// Another program, the engine, for sending; AF_PACKET rings for receiving.
+    /// An external program, the engine, for sending; AF_PACKET rings for receiving.
     Process,
     /// A simulated link in virtual time.
     Sim,
@@ -38,7 +38,7 @@ impl BackEnd {
     }
 }
 
-/// Origin of a time stamp; the later ones are further from the wire.
+/// The origin of a timestamp, ordered by increasing distance from the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StampKind {
@@ -49,10 +49,10 @@ pub enum StampKind {
     User,
 }
 
-/// Longest text about a port, in characters.
+/// Maximum length of a text about a port, in characters.
 const MAX_PORT_TEXT_CHARACTERS: usize = 1000;
 
-/// Properties and abilities of a port. Its texts come from other machines, so they are read as one line each.
+/// Properties of a port. Its texts come from other machines, so each is read as one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortInfo {
     /// Name of the port in the plan.
@@ -67,62 +67,63 @@ pub struct PortInfo {
     pub why: String,
     #[serde(deserialize_with = "deserialize_line::<MAX_PORT_TEXT_CHARACTERS, _>")]
     pub driver: String,
-    /// Link speed, if the driver or the plan says.
+    /// Link speed, if the driver or the plan states it.
     pub speed: Option<BitRate>,
-    /// Largest frame that fits, FCS included.
+    /// Size of the largest possible frame, FCS included.
     pub max_frame: u32,
-    /// Origin of the stamps of departing frames.
+    /// Origin of the timestamps of departing frames.
     pub tx_stamp: StampKind,
-    /// Origin of the stamps of arriving frames.
+    /// Origin of the timestamps of arriving frames.
     pub rx_stamp: StampKind,
 }
 
-/// Cumulative counters of a transmit half. Frames.
+/// Cumulative counters of the transmit half of a port, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TxCounters {
-    /// Frames that the kernel took.
+    /// Frames that the kernel accepted.
     pub handed_over: u64,
     /// Frames that the kernel refused.
     pub refused: u64,
-    /// Frames transmitted by the interface's counter; absent if not known.
+    /// Transmitted frames by the counter of the interface; absent if not known.
     pub on_wire: Option<u64>,
-    /// Frames dropped on transmit by the interface's counter.
+    /// Frames dropped on transmit by the counter of the interface; absent if not known.
     pub dropped: Option<u64>,
 }
 
 impl TxCounters {
-    /// Returns whether frames of this run were sent here, so that the frames that the interface transmitted
-    /// belong to its ledger.
-    pub const fn has_sent_frames(&self) -> bool {
+    /// Returns whether frames of this run were handed to the kernel at this port, even if it refused them.
+    /// Only then does the interface's counter of transmitted frames belong in the ledger.
+    pub const fn has_tried_to_send(&self) -> bool {
         self.handed_over > 0 || self.refused > 0
     }
 
-    /// Returns the frames that the port received for sending and that its interface did not transmit, by the
-    /// interface's own counters.
+    /// Returns the number of frames that the port was asked to send and that its interface did not transmit,
+    /// by the interface's own counters.
     pub fn unsent_by_interface(&self) -> Option<u64> {
-        // The drop counter and the difference may count the same frames: the larger one, not the sum.
+        // The drop counter and the difference may contain the same frames, so the larger number is used
+        // instead of the sum.
         let vanished = self.on_wire.map_or(0, |on_wire| self.handed_over.saturating_sub(on_wire));
         self.dropped.map(|dropped| dropped.max(vanished).saturating_add(self.refused))
     }
 }
 
-/// Cumulative counters of a receive half. Frames.
+/// Cumulative counters of the receive half of a port, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RxCounters {
-    /// Frames received by the interface's counter; absent if not known.
+    /// Received frames by the counter of the interface; absent if not known.
     pub arrived: Option<u64>,
-    /// Frames dropped on receive by the interface's counter.
+    /// Frames dropped on receive by the counter of the interface; absent if not known.
     pub dropped: Option<u64>,
-    /// Frames lost because our ring was full.
+    /// Frames that were lost because the receive ring was full.
     pub ring_dropped: u64,
-    /// Delivered to the receiver of the rig.
+    /// Frames that were delivered to the receiver of the rig.
     pub seen: u64,
     /// Frames that are not of this run.
     pub foreign: u64,
     /// Frames of the protocols of emulated interfaces and their neighbours: ARP, neighbour discovery, echo.
     #[serde(default)]
     pub protocol: u64,
-    /// Frames of this run by headers alone: the tag was damaged.
+    /// Frames that belong to this run by their headers, but whose tag was damaged.
     pub unnumbered: u64,
     /// Frames of this run that are not expected at this port: misdelivered, flooded or reflected.
     #[serde(default)]
@@ -141,16 +142,18 @@ pub struct RxCounters {
 }
 
 impl RxCounters {
-    /// Returns the frames that arrived at the port and that the receiver did not see.
+    /// Returns the number of frames that arrived at the port and that the receiver did not see.
     pub fn unseen_frames(&self) -> u64 {
         self.unexplained_unseen_frames(0)
     }
 
-    /// Returns the same without frames that are `explained` by a faulty link.
+    /// Returns the same number without the frames that a faulty link explains (`explained`).
     pub fn unexplained_unseen_frames(&self, explained: u64) -> u64 {
-        // Drops of the ring are among the frames that arrived unseen. A ring is full for other reasons than its link.
+        // The drops of the ring are among the frames that arrived and were not seen. A full ring has other
+        // causes than the link.
         let unseen = self.arrived.map_or(0, |arrived| arrived.saturating_sub(self.seen));
-        // A link can explain frames that the interface counted. It cannot explain frames that our own ring dropped.
+        // A faulty link can explain frames that the interface counted, but not frames that the receive ring
+        // dropped.
         self.ring_dropped.max(unseen.saturating_sub(explained))
     }
 }

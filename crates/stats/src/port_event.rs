@@ -1,7 +1,7 @@
-//! Events of a port's interface while a run used it.
+//! Events of a port's interface during a run.
 //!
-//! A watcher looks at the interface all the time. The true begin of an event lies between two looks. So an event lasts from the
-//! last look that found the interface in order until the first that found it in order again.
+//! A watcher checks the interface repeatedly. The true begin of an event lies between two checks. So an event is taken
+//! to last from the last check that found the interface in order until the first check that found it in order again.
 
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
@@ -16,35 +16,35 @@ pub enum PortEventKind {
     Deleted,
     /// The MTU of the interface became too small for the frames of the run.
     MtuLowered {
-        /// The MTU when the run began.
+        /// The MTU at the start of the run.
         from: u32,
-        /// The smallest MTU seen.
+        /// The smallest MTU that was seen.
         to: u32,
     },
     /// The interface got another MAC address, or another bridge or bond as its master.
     Reconfigured,
-    /// The kernel reset the transmit queue because the driver did not move it.
+    /// The kernel reset the transmit queue, because the driver did not transmit from it.
     TransmitReset,
-    /// The network card or its driver dropped frames before anyone could see them.
+    /// The network card or its driver dropped frames before the kernel could see them.
     DriverDropped { frames: u64 },
-    /// The sender was stopped for some time, or caught up after it: frames left later than the plan tolerates.
+    /// The sender did not run for some time, or was catching up afterwards: frames left later than the plan tolerates.
     SenderStalled {
-        /// Delay of the latest frame.
+        /// Delay of the most delayed frame.
         most_late: Nanos,
     },
-    /// The carrier went away while the interface was up. The cause is not known.
+    /// The interface lost its carrier while it was up. The cause is not known.
     CarrierLost,
-    /// Another program sent for the port and made an error: the frames it sent are not known for certain.
+    /// The external program that sends for the port failed: it is not known for certain which frames it sent.
     EngineFailed,
-    /// Sending or receiving met an error of the kernel: that half of the port did nothing more.
+    /// Sending or receiving failed with a kernel error, and that half of the port did nothing more.
     PortFailed,
-    /// The link was switched down because the plan or its user ordered it.
+    /// The link was switched down because the plan or the user ordered it.
     Declared,
-    /// A tap on this machine lost frames in its own rings; absent if it did not report how many.
+    /// A tap on this machine lost frames in its own rings; `frames` is absent if the tap did not report how many.
     TapDropped { frames: Option<u64> },
 }
 
-/// Cause of an event.
+/// The cause of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventCause {
@@ -52,14 +52,14 @@ pub enum EventCause {
     Rig,
     /// The cause is not known: the device, the cable or the rig.
     Unknown,
-    /// The plan: the event is part of the measurement.
+    /// The plan ordered the event: it is part of the measurement.
     Plan,
-    /// The device under test, which the user expects to do it: the event is part of the measurement.
+    /// The device under test, which the user expects to cause the event: it is part of the measurement.
     Device,
 }
 
 impl EventCause {
-    /// Returns whether the event is part of the measurement: losses at its time are the device's.
+    /// Returns whether the event is part of the measurement: losses during the event are then losses of the device.
     pub const fn is_measured(self) -> bool {
         matches!(self, Self::Plan | Self::Device)
     }
@@ -83,8 +83,8 @@ impl PortEventKind {
         }
     }
 
-    /// Returns how many frames it can have cost at most, if that was counted.
-    pub const fn most_frames(&self) -> Option<u64> {
+    /// Returns how many frames the event can have cost at most; `None` if that was not counted.
+    pub const fn max_lost_frames(&self) -> Option<u64> {
         match self {
             Self::DriverDropped { frames } => Some(*frames),
             Self::TapDropped { frames } => *frames,
@@ -101,16 +101,18 @@ impl fmt::Display for PortEventKind {
             Self::MtuLowered { from, to } => {
                 write!(f, "the MTU of its interface was lowered from {from} to {to}")
             }
-            Self::Reconfigured => f.pad("its interface was given another MAC address or bridge"),
+            Self::Reconfigured => {
+                f.pad("its interface was given another MAC address or another master interface")
+            }
             Self::TransmitReset => f.pad("the kernel reset its transmit queue"),
             Self::DriverDropped { frames } => write!(f, "its network card or driver dropped {frames} frames"),
             Self::SenderStalled { most_late } => {
                 write!(f, "its sender stalled: frames left up to {most_late} late")
             }
-            Self::EngineFailed => f.pad("the program that sent for it failed"),
-            Self::PortFailed => f.pad("the kernel refused to let the rig use it"),
+            Self::EngineFailed => f.pad("the program that sent frames for it failed"),
+            Self::PortFailed => f.pad("sending or receiving on it failed with a kernel error"),
             Self::CarrierLost => f.pad("it lost the carrier; the cause is unknown"),
-            Self::Declared => f.pad("its link was switched down as ordered"),
+            Self::Declared => f.pad("its link was switched down because the plan or the user ordered it"),
             Self::TapDropped { frames: Some(frames) } => {
                 write!(f, "a tap on this machine lost {frames} frames in its own rings")
             }
@@ -119,15 +121,15 @@ impl fmt::Display for PortEventKind {
     }
 }
 
-/// Something that happened to a port.
+/// An event of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortEvent {
     pub what: PortEventKind,
-    /// The last time at which the port was known to be in order.
+    /// The last time before the event at which the port was known to be in order.
     pub from: MonoTime,
-    /// The first time at which the port was in order again; absent if it was not by the end of the run.
+    /// The first time at which the port was in order again; absent if it was not until the end of the run.
     pub until: Option<MonoTime>,
-    /// True if it concerns only frames that the port sends.
+    /// True if the event concerns only the frames that the port sends.
     #[serde(default)]
     pub only_sending: bool,
 }

@@ -1,7 +1,9 @@
-//! Results of the probes from a node: one row for each probe line that it sent, and the answers of its reflectors.
+//! Results of the probes of a node: one row for each probe line that the node sent, and the requests
+//! that its reflectors answered.
 //!
-//! A time of one direction is a difference between two clocks. The node reports it by the wall clocks of both ends; their
-//! relation is known only where all results are together. A second value uses the exchanges of the session itself.
+//! A time of one direction is a difference between two clocks. The node reports it by the wall clocks of both
+//! ends; how these are related is known only where the results of all nodes are together. A second value uses
+//! the clock comparison of the session itself.
 //!
 //! Invariant: a value that was not measured is absent, never zero.
 
@@ -9,10 +11,11 @@ use packetrig_units::text::{deserialize_line, deserialize_optional_line};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// Longest text about probes, in characters. It comes from another machine, so it is read as one line.
+/// Maximum length of a text about probes, in characters. Such a text comes from another machine, so it is
+/// read as one line.
 const MAX_PROBE_TEXT_CHARACTERS: usize = 1000;
 
-/// Number and distribution of times. Times below zero are possible within the bound.
+/// Number and distribution of times. Times may be below zero by up to the error bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeTimes {
     pub samples: u64,
@@ -23,12 +26,12 @@ pub struct ProbeTimes {
     /// Absent with fewer than 100 samples.
     pub p99_ns: Option<i64>,
     pub max_ns: i64,
-    /// Bound of the error of each of them.
+    /// Error bound of each of these times.
     pub bound_ns: u64,
 }
 
 impl ProbeTimes {
-    /// Subtracts `offset_ns`, which may be wrong by `bound`.
+    /// Subtracts an offset with the error bound `bound` from all times.
     #[must_use]
     pub fn subtract_offset(self, offset_ns: i64, bound: Nanos) -> Self {
         Self {
@@ -42,25 +45,25 @@ impl ProbeTimes {
         }
     }
 
-    /// Returns whether they are in order, as times of one series are.
+    /// Returns whether the times are in ascending order, as they must be for one series.
     pub fn is_ordered(&self) -> bool {
         let times = [Some(self.min_ns), Some(self.p50_ns), self.p95_ns, self.p99_ns, Some(self.max_ns)];
         times.into_iter().flatten().is_sorted()
     }
 }
 
-/// Times of one direction of a line.
+/// Times of one direction of a probe line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionTimes {
     /// Times by the wall clocks of both ends, as if they were one clock.
     pub by_wall_clocks: Option<ProbeTimes>,
-    /// Times with the clocks compared by the exchanges of the session itself.
+    /// Times with the clock offset that the exchanges of the session itself show.
     pub by_exchanges: Option<ProbeTimes>,
-    /// Times above the smallest one.
+    /// Times minus the smallest one.
     pub variation: Option<ProbeTimes>,
 }
 
-/// Reason why a line has no more probes.
+/// Reason why a probe line ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "why", content = "detail")]
 pub enum ProbeLineEndReason {
@@ -70,28 +73,31 @@ pub enum ProbeLineEndReason {
     Stopped,
     /// The node's lease ended.
     LeaseEnded,
-    /// More were lost than the owner of the node allows.
+    /// More probes were lost than the owner of the node allows.
     Lossy,
     /// A host or router reported that probes are prohibited.
     Prohibited,
     /// The limits of the target did not allow more.
     Limits(#[serde(deserialize_with = "deserialize_line::<MAX_PROBE_TEXT_CHARACTERS, _>")] String),
-    /// No probe could be sent: no route, or no such host.
+    /// No probe could be sent, for example because there is no route.
     Failed(#[serde(deserialize_with = "deserialize_line::<MAX_PROBE_TEXT_CHARACTERS, _>")] String),
 }
 
 impl ProbeLineEndReason {
-    /// Describes the end in words; `None` if it was the regular end.
+    /// Describes the end in words; `None` if all probes were sent.
     pub fn describe_end(&self) -> Option<String> {
         Some(match self {
             Self::Done => return None,
             Self::Stopped => "stopped before the end".to_owned(),
             Self::LeaseEnded => {
-                "the lease of the node ended, because it heard nothing from the controller".to_owned()
+                "ended early because the node heard nothing from the controller and its lease expired"
+                    .to_owned()
             }
-            Self::Lossy => "ended because of its loss, as the limits of the target demand".to_owned(),
-            Self::Prohibited => "ended because a host on the path prohibits the probes".to_owned(),
-            Self::Limits(why) => format!("ended by the limits of the target: {why}"),
+            Self::Lossy => {
+                "ended early because more probes were lost than the limits of the target allow".to_owned()
+            }
+            Self::Prohibited => "ended early because a host on the path prohibits the probes".to_owned(),
+            Self::Limits(why) => format!("ended early because of the limits of the target: {why}"),
             Self::Failed(why) => why.clone(),
         })
     }
@@ -102,40 +108,40 @@ impl ProbeLineEndReason {
 pub struct ProbeCounts {
     pub planned: u64,
     pub sent: u64,
-    /// Probes with a sound answer.
+    /// Probes with a valid answer.
     pub answered: u64,
-    /// Probes without a sound answer.
+    /// Probes without a valid answer.
     pub lost: u64,
     /// Probes that a host or router reported as undeliverable.
     pub refused: u64,
     pub duplicates: u64,
     pub reordered: u64,
     pub corrupted: u64,
-    /// Probes that left late or early, or whose stamps are missing or contradict each other.
+    /// Probes that left late or early, or whose timestamps are missing or contradict each other.
     pub doubtful: u64,
 }
 
-/// Rate of the narrowest link of one direction, measured by packet pairs.
+/// The rate of the narrowest link in one direction, measured by packet pairs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasuredCapacity {
-    /// Absent without an answer.
+    /// The estimate; absent if there is none.
     pub rate: Option<CapacityRange>,
     /// Reason why there is no estimate.
     #[serde(default, deserialize_with = "deserialize_optional_line::<MAX_PROBE_TEXT_CHARACTERS, _>")]
     pub why_not: Option<String>,
-    /// Trains that were sent, and trains that were used for the answer.
+    /// Number of trains that were sent; `used` is the number of trains in the estimate.
     pub trains: u64,
     pub used: u64,
 }
 
-/// Bits of frames per second, from the Ethernet header on without FCS.
+/// A range of rates in bits of frames per second. Frames are counted with their Ethernet header and without FCS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityRange {
     pub bits_per_s: u64,
-    /// Lower bound of the rate, as far as the method can tell.
+    /// Lower end of the range that the method gives; `high` is the upper end.
     pub low: u64,
     pub high: u64,
-    /// The same rate of IP packets.
+    /// The same rate, in bits of IP packets.
     pub packet_bits_per_s: u64,
 }
 
@@ -145,26 +151,27 @@ impl CapacityRange {
     }
 }
 
-/// Results of the probes of one line at a node.
+/// The results of one probe line at a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeLineResult {
-    /// Number of the line in the plan.
+    /// Index of the line in the plan.
     pub line: usize,
     pub end: ProbeLineEndReason,
     pub counts: ProbeCounts,
-    /// Probes lost on the way there and on the way back, according to the session's reflection numbers.
+    /// Number of probes that were lost on the forward and on the reverse direction, according to the numbers
+    /// of the session's reflections.
     pub session_lost: Option<(u64, u64)>,
     pub round_trip: Option<ProbeTimes>,
-    /// Round trips without the time in the reflector.
+    /// Round-trip times without the time that the reflector took.
     pub path: Option<ProbeTimes>,
     pub there: DirectionTimes,
     pub back: DirectionTimes,
-    /// Capacity of the way there; absent unless the plan asks for it.
+    /// Capacity of the forward direction; absent unless the plan asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<MeasuredCapacity>,
-    /// Departures against their planned times.
+    /// Departure times minus the planned times.
     pub release_error: Option<ProbeTimes>,
-    /// The release mechanism, and why it was chosen.
+    /// The release mechanism; `why` is the reason for choosing it.
     #[serde(deserialize_with = "deserialize_line::<MAX_PROBE_TEXT_CHARACTERS, _>")]
     pub mechanism: String,
     #[serde(deserialize_with = "deserialize_line::<MAX_PROBE_TEXT_CHARACTERS, _>")]
@@ -172,7 +179,7 @@ pub struct ProbeLineResult {
 }
 
 impl ProbeLineResult {
-    /// Returns the result of a line that sent nothing.
+    /// Returns the result of a line that sent no probe.
     pub fn without_probes(line: usize, planned: u64, end: ProbeLineEndReason) -> Self {
         Self {
             line,
@@ -191,28 +198,28 @@ impl ProbeLineResult {
     }
 }
 
-/// Requests that a reflector received from one port of the plan.
+/// The requests that a reflector received from one port of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReflectedRequests {
-    /// The port that answered.
+    /// Port of the reflector.
     pub at: usize,
     /// Port that sent the probes.
     pub from: usize,
     /// Requests that arrived at the reflector.
     pub requests: u64,
-    /// Requests that were answered; absent if that is known only for all askers together.
+    /// Requests that were answered; absent if only the total for all senders is known.
     pub reflected: Option<u64>,
 }
 
-/// Lead of a node's wall clock over its monotonic one.
+/// How far a node's wall clock is ahead of its monotonic clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WallClockOffset {
     pub offset_ns: i64,
-    /// Bound of its error, steps of the wall clock during the run included.
+    /// Error bound of the offset, including steps of the wall clock during the run.
     pub bound: Nanos,
 }
 
-/// The first probe of a node: whether nodes began together.
+/// The first probe of a node. It shows whether the nodes began together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstProbe {
     /// Planned departure time, on the node's clock.
@@ -220,7 +227,7 @@ pub struct FirstProbe {
     pub left: MonoTime,
 }
 
-/// Results of the probes of a run at a node.
+/// The results of all probes of a node in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeNodeResult {
     pub lines: Vec<ProbeLineResult>,

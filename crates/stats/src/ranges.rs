@@ -1,14 +1,14 @@
-//! A set of frame numbers as ranges, with room for a fixed number of ranges.
+//! A set of frame numbers that is stored as ranges, with room for a fixed number of ranges.
 //!
-//! When the room is used up, the two neighbours with the smallest hole between them are joined. Then the set is not exact:
-//! [`NumberRanges::is_exact`] returns false, and counts of it are bounds.
+//! When there are more ranges, the two neighbours with the smallest hole between them are joined. Then the
+//! set is no longer exact: [`NumberRanges::is_exact`] returns false, and its counts are only bounds.
 
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of separate ranges.
 const MAX_RANGES: usize = 512;
 
-/// Numbers `first..=last`.
+/// The numbers `first..=last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NumberRange {
     pub first: u64,
@@ -19,23 +19,23 @@ pub struct NumberRange {
 pub struct NumberRanges {
     /// The ranges, in ascending order.
     pub ranges: Vec<NumberRange>,
-    /// Different numbers, as far as the ranges could distinguish them.
+    /// Number of different numbers, as far as the ranges could distinguish them.
     pub numbers: u64,
-    /// Numbers that were added although they were in the set.
+    /// How many times a number was added that was already in the set.
     pub repeated: u64,
-    /// True if ranges were joined: numbers between them are in the set although they were never added.
+    /// True if ranges were joined: the numbers between them are in the set although they were never added.
     #[serde(default)]
     pub is_joined: bool,
 }
 
 impl NumberRanges {
-    /// Returns whether the set holds the added numbers and no other.
+    /// Returns whether the set contains exactly the added numbers.
     pub const fn is_exact(&self) -> bool {
         !self.is_joined
     }
 
     pub fn add_number(&mut self, number: u64) {
-        // Almost always it follows the last one.
+        // The number almost always follows the last one.
         if let Some(last) = self.ranges.last_mut()
             && last.last.checked_add(1) == Some(number)
         {
@@ -43,7 +43,7 @@ impl NumberRanges {
             self.numbers += 1;
             return;
         }
-        // The first range that does not end before the number.
+        // This is the first range that does not end before the number.
         let place = self.ranges.partition_point(|range| range.last < number);
         if self.ranges.get(place).is_some_and(|range| range.first <= number) {
             self.repeated += 1;
@@ -73,8 +73,8 @@ impl NumberRanges {
     }
 
     fn join_nearest_ranges(&mut self) {
-        // The smallest hole adds the fewest numbers that were never there. The search is linear, but runs only when the set is
-        // full and a new range begins.
+        // The smallest hole adds the fewest numbers that were never added. The search is linear, but it runs
+        // only if the set is full and a new range begins.
         let holes = self.ranges.windows(2).map(|pair| pair[1].first - pair[0].last);
         let Some((place, _)) = holes.enumerate().min_by_key(|(_, hole)| *hole) else { return };
         self.ranges[place].last = self.ranges[place + 1].last;
@@ -86,7 +86,7 @@ impl NumberRanges {
     pub fn count_numbers_within(&self, first: u64, last: u64) -> u64 {
         let from = self.ranges.partition_point(|range| range.last < first);
         let overlapping = self.ranges[from..].iter().take_while(|range| range.first <= last);
-        // A set from another machine may hold ranges that no set here would hold.
+        // A set from another machine may contain overlapping or inverted ranges.
         let counts = overlapping
             .map(|range| range.last.min(last).saturating_add(1).saturating_sub(range.first.max(first)));
         counts.fold(0, u64::saturating_add)

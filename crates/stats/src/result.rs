@@ -1,4 +1,4 @@
-//! The results of a node in a run: the value that goes from the data plane to the report.
+//! The results of a node in a run, which are passed from the data plane to the report.
 
 use crate::caveat::Caveat;
 use crate::clock::ClockRecord;
@@ -18,33 +18,36 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Longest text about a node, in characters. Texts of results come from other machines, so they are read as one line each.
+/// Maximum length of a text about a node, in characters. The texts of results come from other machines, so
+/// each is read as one line.
 const MAX_NODE_TEXT_CHARACTERS: usize = 1000;
 
-/// All counts at one moment of a run in progress. Indices are those of the plan.
+/// All counts at one moment of a run. The indices are those of the plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountSample {
     /// Time of the sample.
     pub at: MonoTime,
-    /// Age of the oldest receiver counts in the sample. A receiver publishes them a few times a second, or
-    /// later if it gets no processor time.
+    /// Age of the oldest receiver counts in the sample. A receiver publishes its counts a few times a second,
+    /// or later if it gets no processor time.
     #[serde(default)]
     pub receivers_behind: Nanos,
     /// (stream, counts) at the senders of this node.
     pub tx: Vec<(usize, StreamTxCounts)>,
     /// (stream, port, counts) at the receivers of this node.
     pub rx: Vec<(usize, usize, StreamRxCounts)>,
-    /// (port, transmit half, receive half).
+    /// (port, counters of its transmit half, counters of its receive half).
     pub ports: Vec<(usize, TxCounters, RxCounters)>,
-    /// The neighbours that emulated interfaces of this node resolve: one for each interface and gateway.
+    /// The neighbours whose MAC addresses the emulated interfaces of this node resolve: one for
+    /// each interface and gateway.
     #[serde(default)]
     pub neighbours: Vec<NeighbourState>,
-    /// Latency so far over all streams of this node, as (min, mean, max); absent without latency.
+    /// Latency so far over all streams of this node, as (min, mean, max); absent if no latency was measured.
     pub latency: Option<(Nanos, Nanos, Nanos)>,
     /// The captures of this node.
     #[serde(default)]
     pub captures: Vec<CaptureState>,
-    /// Recent echo requests of this node's interfaces: (number, whether the answer came); absent until this is known.
+    /// Recent echo requests of this node's interfaces, as (number, whether the answer arrived). The second
+    /// value is absent while this is not known.
     #[serde(default)]
     pub pings: Vec<(u64, Option<bool>)>,
     /// The probes of this node; absent in a run of streams.
@@ -52,12 +55,12 @@ pub struct CountSample {
     pub probes: Option<ProbeProgress>,
 }
 
-/// Progress of the probes of a node.
+/// The progress of the probes of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeProgress {
-    /// Probes, or trains of a capacity, that have left.
+    /// Number of probes that have left, or of trains for a capacity measurement.
     pub sent: u64,
-    /// Answers to probes; zero for probes that have no reflector.
+    /// Number of answers; zero for probes without a reflector.
     pub answered: u64,
 }
 
@@ -72,8 +75,8 @@ impl ProbeProgress {
 }
 
 impl CountSample {
-    /// Adds the counts of another node of the run. Latencies are not merged: if the other node has a latency,
-    /// it replaces this one.
+    /// Returns this sample with the counts of another node of the run added. Latencies are not merged: if the
+    /// other node has a latency, it replaces this one.
     #[must_use]
     pub fn merged_with(mut self, other: &Self) -> Self {
         self.tx.extend_from_slice(&other.tx);
@@ -83,17 +86,17 @@ impl CountSample {
         self.captures.extend(other.captures.iter().cloned());
         self.pings.extend_from_slice(&other.pings);
         self.receivers_behind = self.receivers_behind.max(other.receivers_behind);
-        // `None` only if no node has probes: an unknown number must not become 0.
+        // The result is `None` only if no node has probes: an unknown number must not become 0.
         self.probes = self.probes.into_iter().chain(other.probes).reduce(ProbeProgress::plus);
-        // The later time, so that the sample is not older than any of its counts.
+        // The later time is used, so that the sample is not older than any of its counts.
         Self { at: self.at.max(other.at), latency: other.latency.or(self.latency), ..self }
     }
 }
 
-/// Total of the frames that a stream sent: its receivers measure their loss against it.
+/// The total number of frames that a stream sent, from which its receivers compute the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentTotal {
-    /// Index in the plan.
+    /// Index of the stream in the plan.
     pub stream: usize,
     pub frames: u64,
 }
@@ -102,9 +105,9 @@ pub struct SentTotal {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureState {
     pub port: usize,
-    /// Frames are being captured.
+    /// True while frames are being captured.
     pub is_running: bool,
-    /// File of the last capture, once it is complete.
+    /// File of the last capture; absent until it is complete.
     pub file: Option<String>,
 }
 
@@ -115,30 +118,31 @@ pub struct NeighbourState {
     #[serde(deserialize_with = "deserialize_line::<MAX_NODE_TEXT_CHARACTERS, _>")]
     pub interface: String,
     pub address: IpAddr,
-    /// MAC address of the neighbour, once it is known.
+    /// MAC address of the neighbour; absent until it is known.
     pub mac: Option<[u8; 6]>,
 }
 
-/// A stream at its sender.
+/// The result of a stream at its sender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SendResult {
     /// Index of the stream in the plan.
     pub stream: usize,
     pub counts: StreamTxCounts,
-    /// Frames due by the time it ended.
+    /// Number of frames that were due by the time the stream ended.
     pub planned: u64,
-    /// |actual - due| of the moment each frame was built.
+    /// Distribution of |actual - due| of the time at which each frame was built.
     pub send_error: Latency,
-    /// Time from the stamp in the tag to the return of the kernel call that took the frame: the uncertainty of the send time.
+    /// Time between the timestamp in the tag and the return of the kernel call that accepted the frame: the
+    /// uncertainty of the send time.
     pub stamp_bound: Latency,
     /// Frames and bytes per second of the run.
     pub series: RateSeries,
-    /// Content of the frames that left without a tag.
+    /// Contents of the frames that left without a tag.
     #[serde(default)]
     pub untagged_contents: ContentCounts,
 }
 
-/// A stream at one receiver.
+/// The result of a stream at one receiver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReceiveResult {
     /// Index of the stream in the plan.
@@ -148,7 +152,7 @@ pub struct ReceiveResult {
     pub counts: StreamRxCounts,
     /// One-way latency; absent if it was not requested or if no frame carried a send time.
     pub latency: Option<Latency>,
-    /// Jitter by its definitions; absent as latency is.
+    /// Jitter by its different definitions; absent in the same cases as the latency.
     pub jitter: Option<JitterSummary>,
     /// Frames and bytes per second of the run.
     pub series: RateSeries,
@@ -167,11 +171,12 @@ pub struct MisdeliveredFrames {
     pub stream: usize,
     /// Index of the port where they arrived.
     pub port: usize,
-    /// All these frames, copies included.
+    /// Number of all these frames, copies included.
     pub frames: u64,
-    /// Frames to a group address (broadcast or multicast), which a switch sends to all its ports by rule.
+    /// Number of the frames to a group address (broadcast or multicast), which a switch normally sends to
+    /// all of its ports.
     pub to_groups: u64,
-    /// Numbers of these frames in the stream.
+    /// Sequence numbers of these frames in the stream.
     pub numbers: NumberRanges,
 }
 
@@ -180,13 +185,13 @@ pub struct MisdeliveredFrames {
 pub struct OtherRunFrames {
     /// Index of the port where they arrived.
     pub port: usize,
-    /// The run, if this machine knows it.
+    /// Name of the run, if this machine knows it.
     #[serde(default, deserialize_with = "deserialize_optional_line::<MAX_NODE_TEXT_CHARACTERS, _>")]
     pub run: Option<String>,
     pub frames: u64,
 }
 
-/// Maximum number of frames that a port sent within a time, by the times at which they were built.
+/// The maximum number of frames that a port sent within short times, by the times at which the frames were built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendingPeaks {
     pub in_1ms: u64,
@@ -194,8 +199,8 @@ pub struct SendingPeaks {
     pub in_100ms: u64,
 }
 
-/// Frames that left sooner after earlier frames than planned, because the sender had been delayed. A device
-/// that carries the plan may drop this number.
+/// Frames that followed earlier frames sooner than planned, because the sender had been delayed. A device
+/// that can carry the planned load may still drop this number of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentAheadBurst {
     /// Time at which the first of these frames left.
@@ -207,26 +212,26 @@ pub struct SentAheadBurst {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PortResult {
-    /// Index in the plan.
+    /// Index of the port in the plan.
     pub port: usize,
     pub info: PortInfo,
     pub tx: TxCounters,
     pub rx: RxCounters,
-    /// Part of the ledger that is about this port.
+    /// The part of the ledger that concerns this port.
     pub ledger: FrameLedger,
     /// Frames and bytes sent per second (all streams).
     pub tx_series: RateSeries,
     /// Frames and bytes received per second (all streams).
     pub rx_series: RateSeries,
-    /// Largest doubt of converting arrival stamps to the monotonic clock.
+    /// Maximum error of the conversion of arrival timestamps to the monotonic clock.
     pub clock_bound: Nanos,
     /// Events of its interface during the run.
     #[serde(default)]
     pub events: Vec<PortEvent>,
-    /// Content of the frames that arrived without a tag, where frames of a file were expected.
+    /// Contents of the frames that arrived without a tag, where frames of a file were expected.
     #[serde(default)]
     pub untagged_contents: ContentCounts,
-    /// The most frames that left within short times.
+    /// The maximum number of frames that left within short times.
     #[serde(default)]
     pub peaks: Option<SendingPeaks>,
     /// Frames that left closer together than planned.
@@ -240,7 +245,7 @@ pub struct CaptureResult {
     pub port: usize,
     pub file: String,
     pub written: u64,
-    /// Frames that passed the filter and were lost on the way to the file.
+    /// Frames that passed the filter and were lost before they were written to the file.
     pub dropped: u64,
 }
 
@@ -250,36 +255,36 @@ pub struct MachineInfo {
     /// Kernel release of the node.
     #[serde(deserialize_with = "deserialize_line::<MAX_NODE_TEXT_CHARACTERS, _>")]
     pub kernel: String,
-    /// Name of its instruction set, such as `x86_64`.
+    /// Name of the instruction set, such as `x86_64`.
     #[serde(deserialize_with = "deserialize_line::<MAX_NODE_TEXT_CHARACTERS, _>")]
     pub architecture: String,
-    /// Model of its processors; absent if the kernel does not say.
+    /// Model of the processors; absent if the kernel does not report it.
     #[serde(default, deserialize_with = "deserialize_optional_line::<MAX_NODE_TEXT_CHARACTERS, _>")]
     pub processor: Option<String>,
-    /// Processors that the node may use; absent if the kernel does not say.
+    /// Number of processors that the node may use; absent if the kernel does not report it.
     pub processors: Option<u32>,
 }
 
-/// All results of one node.
+/// All results of one node in a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeResult {
     /// The node's name; `local` on one machine.
     #[serde(deserialize_with = "deserialize_line::<MAX_NODE_TEXT_CHARACTERS, _>")]
     pub node: String,
-    /// Instant of the start, on this node's clock.
+    /// Time of the start, on this node's clock.
     pub started: MonoTime,
-    /// Instant the last sender was done.
+    /// Time at which the last sender finished.
     pub senders_done: MonoTime,
-    /// Instant the receivers stopped.
+    /// Time at which the receivers stopped.
     pub ended: MonoTime,
-    /// Per stream sent here.
+    /// One result for each stream that this node sent.
     pub send: Vec<SendResult>,
-    /// Per stream and port received here.
+    /// One result for each stream and port at which this node received it.
     pub receive: Vec<ReceiveResult>,
-    /// Frames at ports here that expect none of their stream.
+    /// Frames that arrived at ports of this node where their stream is not expected.
     #[serde(default)]
     pub misdelivered: Vec<MisdeliveredFrames>,
-    /// Frames of other runs at ports here.
+    /// Frames of other runs that arrived at ports of this node.
     #[serde(default)]
     pub other_runs: Vec<OtherRunFrames>,
     pub ports: Vec<PortResult>,
@@ -288,10 +293,11 @@ pub struct NodeResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probes: Option<ProbeNodeResult>,
     pub caveats: Vec<Caveat>,
-    /// Relation of its clock to the controller's; absent if it is the only node or nothing is known.
+    /// Relation of this node's clock to the controller's clock; absent if there is only one node, or
+    /// if nothing is known.
     #[serde(default)]
     pub clock: Option<ClockRecord>,
-    /// Absent from a node of an older version.
+    /// The machine of the node; absent from a node with an older version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineInfo>,
 }

@@ -1,4 +1,4 @@
-//! Frames and bytes, losses and delays per second of a run.
+//! Frames and bytes, and losses and delays, for each second of a run.
 
 mod percentiles;
 
@@ -8,13 +8,13 @@ use packetrig_units::{MonoTime, Nanos, clamp_to_usize};
 use percentiles::LatestDelays;
 use serde::{Deserialize, Serialize};
 
-/// Counts per whole second since an origin. A worker reserves room ahead, so that counting does not allocate; counts after the
-/// last second with room go into `beyond`.
+/// Counts for each whole second since an origin. Memory is reserved in advance, so that counting does not
+/// allocate; counts after the last reserved second are added to `beyond`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateSeries {
     /// (frames, bytes) of second 0, 1, 2 …
     pub seconds: Vec<(u64, u64)>,
-    /// (frames, bytes) later than that.
+    /// (frames, bytes) after the last of these seconds.
     pub beyond: (u64, u64),
     #[serde(skip)]
     limit: usize,
@@ -26,14 +26,14 @@ impl RateSeries {
         Self { seconds: Vec::with_capacity(seconds), beyond: (0, 0), limit: seconds }
     }
 
-    /// Counts `frames` and `bytes` at `at`; before `origin` counts as second 0.
+    /// Counts `frames` and `bytes` at the time `at`. Times before `origin` count as second 0.
     pub fn add_frames(&mut self, origin: MonoTime, at: MonoTime, frames: u64, bytes: u64) {
         let second = clamp_to_usize(at.since(origin).as_u64() / 1_000_000_000);
-        // Grows within its capacity only: the receiver's thread must not allocate while it counts.
+        // The list grows only within its capacity: the receiver's thread must not allocate while it counts.
         if second >= self.seconds.len() && second < self.limit {
             self.seconds.resize(second + 1, (0, 0));
         }
-        // Counts without room are added to one place, so that no frame is missing from the total.
+        // Counts after the last second are added to one place, so that no frame is missing from the total.
         let entry = self.seconds.get_mut(second).unwrap_or(&mut self.beyond);
         entry.0 += frames;
         entry.1 += bytes;
@@ -41,7 +41,7 @@ impl RateSeries {
 
     /// Adds another series, second by second.
     pub fn merge(&mut self, other: &Self) {
-        // Merging is done for the report, so it may allocate; `room` bounds counting only.
+        // Merging is done for the report, so it may allocate; `limit` bounds only the counting.
         if self.seconds.len() < other.seconds.len() {
             self.seconds.resize(other.seconds.len(), (0, 0));
         }
@@ -52,27 +52,29 @@ impl RateSeries {
     }
 }
 
-/// Adds pairs (frames, bytes). A series may come from another machine, with counts as large as their types allow.
+/// Adds pairs (frames, bytes). A series may come from another machine, with counts as large as their types
+/// allow, so the sums saturate.
 const fn saturating_sum_of(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (one.0.saturating_add(other.0), one.1.saturating_add(other.1))
 }
 
-/// Lost frames by the second in which they were due, and delays by the second in which frames arrived, both since T.
+/// Lost frames by the second in which they were due, and delays by the second in which the frames arrived.
+/// Both count from the start of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QualitySeries {
-    /// Second 0, 1, 2 …; seconds without room are left out.
+    /// Second 0, 1, 2 …; later seconds than the limit are left out.
     pub seconds: Vec<QualitySecond>,
     /// Percentiles of the delays of each second, if they are known. Absent in reports of older versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub percentiles: Vec<DelayPercentiles>,
     #[serde(skip)]
     limit: usize,
-    /// Delays of the latest two seconds. Absent of a series that was read or merged.
+    /// Delays of the latest two seconds. Absent in a series that was deserialised or merged.
     #[serde(skip)]
     latest: Option<Box<LatestDelays>>,
 }
 
-/// Losses and delays of one second. In files it is a list of its four numbers, in this order.
+/// Losses and delays of one second. In files it is a list of these four numbers, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "[u64; 4]", into = "[u64; 4]")]
 pub struct QualitySecond {
@@ -80,9 +82,9 @@ pub struct QualitySecond {
     pub lost: u64,
     /// Frames with a measured delay.
     pub delayed: u64,
-    /// Sum of their delays, in ns.
+    /// Sum of these delays, in nanoseconds.
     pub delay_total_ns: u64,
-    /// The longest of them.
+    /// The longest of these delays.
     pub delay_max: Nanos,
 }
 
@@ -105,27 +107,28 @@ impl QualitySeries {
             seconds: Vec::with_capacity(seconds),
             percentiles: Vec::with_capacity(seconds),
             limit: seconds,
-            // Without room for their results, the buckets of two seconds would only take memory.
+            // If no seconds are counted separately, the buckets of two seconds would only take memory.
             latest: (seconds > 0).then(|| Box::new(LatestDelays::new())),
         }
     }
 
-    /// Closes the latest seconds, when no more delays follow.
-    pub fn close_past_seconds(&mut self) {
+    /// Computes the percentiles of the latest seconds. To be called when no more delays follow.
+    pub fn close_latest_seconds(&mut self) {
         if let Some(mut latest) = self.latest.take() {
             latest.close_all_seconds(&mut self.percentiles);
         }
     }
 
-    /// Returns median and 99th percentile of the delays of a second; at most 6.25 % too large.
+    /// Returns the median and the 99th percentile of the delays of a second. Each is at most 6.25 % too
+    /// large. `None` if they are not known.
     pub fn percentiles_of(&self, second: usize) -> Option<(Nanos, Nanos)> {
         let longest = self.seconds.get(second)?.delay_max;
         let found = self.percentiles.get(second)?;
-        // A bucket's end may lie above the longest delay that was measured.
+        // The end of a bucket may be above the longest measured delay.
         Some((found.p50()?.min(longest), found.p99()?.min(longest)))
     }
 
-    fn second_mut(&mut self, second: u64) -> Option<&mut QualitySecond> {
+    fn entry_of_second_mut(&mut self, second: u64) -> Option<&mut QualitySecond> {
         let second = clamp_to_usize(second);
         if second >= self.seconds.len() && second < self.limit {
             self.seconds.resize(second + 1, QualitySecond::default());
@@ -133,12 +136,12 @@ impl QualitySeries {
         self.seconds.get_mut(second)
     }
 
-    /// Counts a delay of a frame that arrived at `at`.
+    /// Counts the delay of a frame that arrived at `at`.
     pub fn add_delay(&mut self, origin: MonoTime, at: MonoTime, delay: Nanos) {
-        // The second is that of the arrival and not of the schedule, because a delay belongs to the time when
-        // it was seen.
+        // The second of the arrival counts, not that of the schedule, because a delay belongs to the time at
+        // which it was observed.
         let number = at.since(origin).as_u64() / 1_000_000_000;
-        let Some(second) = self.second_mut(number) else { return };
+        let Some(second) = self.entry_of_second_mut(number) else { return };
         second.delayed += 1;
         second.delay_total_ns = second.delay_total_ns.saturating_add(delay.as_u64());
         second.delay_max = second.delay_max.max(delay);
@@ -147,17 +150,17 @@ impl QualitySeries {
         }
     }
 
-    /// Counts frames that were due in a second and lost.
+    /// Counts lost frames that were due in a second.
     pub fn add_lost_frames(&mut self, second: u64, frames: u64) {
-        if let Some(second) = self.second_mut(second) {
+        if let Some(second) = self.entry_of_second_mut(second) {
             second.lost += frames;
         }
     }
 
-    /// Adds another series, second by second. Percentiles of a second are kept only if all of its delays come
-    /// from one of the two series.
+    /// Adds another series, second by second. Percentiles of a second are kept only if all delays of the
+    /// second come from one of the two series.
     pub fn merge(&mut self, other: &Self) {
-        // Percentiles first: they need to know which seconds had delays before the merge.
+        // The percentiles come first, because they depend on which seconds had delays before the merge.
         self.merge_percentiles(other);
         if self.seconds.len() < other.seconds.len() {
             self.seconds.resize(other.seconds.len(), QualitySecond::default());
@@ -173,9 +176,9 @@ impl QualitySeries {
     fn merge_percentiles(&mut self, other: &Self) {
         let seconds = self.percentiles.len().max(other.percentiles.len());
         let merged = (0..seconds).map(|second| match (self.has_delays(second), other.has_delays(second)) {
-            (true, false) => self.stored_percentiles(second),
-            (false, true) => other.stored_percentiles(second),
-            // Percentiles of two sets of delays cannot be merged.
+            (true, false) => self.percentiles_or_none(second),
+            (false, true) => other.percentiles_or_none(second),
+            // The percentiles of two sets of delays cannot be merged.
             _ => DelayPercentiles::NONE,
         });
         self.percentiles = merged.collect();
@@ -185,7 +188,7 @@ impl QualitySeries {
         self.seconds.get(second).is_some_and(|second| second.delayed > 0)
     }
 
-    fn stored_percentiles(&self, second: usize) -> DelayPercentiles {
+    fn percentiles_or_none(&self, second: usize) -> DelayPercentiles {
         self.percentiles.get(second).copied().unwrap_or(DelayPercentiles::NONE)
     }
 }
@@ -223,7 +226,7 @@ mod tests {
             series.add_delay(origin, origin + Nanos::from_millis(ms), Nanos::new(delay));
         }
         series.add_delay(origin, origin + Nanos::from_secs(9), Nanos::new(1));
-        series.close_past_seconds();
+        series.close_latest_seconds();
         assert_eq!(medians(&series), [Some(12), Some(9), Some(7), None, Some(20)]);
         assert_eq!(series.percentiles[0].p99().map(Nanos::as_u64), Some(30));
         assert_eq!(series.percentiles.capacity(), 9, "a receiver must not allocate");
@@ -238,7 +241,7 @@ mod tests {
         for ms in [100, 1100, 3000, 200, 2100, 3900] {
             series.add_delay(origin, origin + Nanos::from_millis(ms), Nanos::new(ms));
         }
-        series.close_past_seconds();
+        series.close_latest_seconds();
         let known: Vec<bool> = medians(&series).iter().map(Option::is_some).collect();
         assert_eq!(known, [false, true, true, true], "second 0 was closed when second 3 began");
         assert_eq!(series.seconds[0].delayed, 2);
@@ -252,7 +255,7 @@ mod tests {
             for second in seconds {
                 series.add_delay(origin, origin + Nanos::from_secs(*second), Nanos::new(10 + second));
             }
-            series.close_past_seconds();
+            series.close_latest_seconds();
             series
         };
         let mut all = QualitySeries::default();

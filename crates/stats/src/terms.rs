@@ -1,26 +1,27 @@
-//! Terms of a run: decisions of its user beside the plan, and values that are the same from the command line to the rig.
+//! The terms of a run: the user's decisions that are not part of the plan, and values that do not change
+//! between the command line and the rig.
 
 use crate::limit::RigLimit;
 use crate::port::BackEnd;
 use serde::{Deserialize, Serialize};
 
-/// Options, messages and rigs contain it as one member, so that a term is not copied from one to the next by name. In messages
-/// and files its members are flattened into the value that contains it.
+/// Options, messages and rigs contain the terms as one member, so that single terms need not be copied from one to the
+/// next. In messages and files, the members of the terms are flattened into the value that contains them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTerms {
     /// Key of the run's test tags, the same on all nodes.
     pub tag_key: u64,
-    /// Seed for the values that the plan leaves random, the same on all nodes.
+    /// Seed of the values that the plan leaves random, the same on all nodes.
     pub seed: u64,
-    /// Capture every receiving port as pcapng, whatever the plan says.
+    /// Whether every receiving port is captured as pcapng, whatever the plan says.
     pub capture_all: bool,
-    /// The back end the user insists on.
+    /// The back end that the user demands; `None` if packetrig chooses one.
     pub back_end: Option<BackEnd>,
-    /// Measured limits of the back ends, used to choose one of them.
+    /// Measured limits of the back ends, from which one of them is chosen.
     #[serde(default)]
     pub limits: Vec<RigLimit>,
-    /// True if streams do not begin at T: later orders start them, and the run continues until it is stopped.
-    /// Captures wait for such an order, too.
+    /// True if the streams do not begin at the start of the run: later orders start them, and the run
+    /// continues until it is stopped. Captures also wait for such an order.
     #[serde(default)]
     pub steered: bool,
 }

@@ -34,9 +34,9 @@ pub struct SegmentBatch<'a> {
 #[derive(Debug)]
 enum SegmentWriteOutcome {
     Settled(Result<StoreOutcome, Error>),
-    /// Decided when the unwritten segment with this index is stored.
+    /// The outcome is known when the unwritten segment with this index is stored.
     Unwritten(usize),
-    /// The same segment came twice: decided with the first, and answered as a repeat.
+    /// The same segment came twice in the batch. This one gets the outcome of the first, as a repeat.
     Repeats(usize),
 }
 
@@ -53,7 +53,7 @@ struct UnwrittenSegment<'a> {
     has_row: bool,
 }
 
-/// A segment that is on the disk and needs a row, or a new place in its row because its file was lost.
+/// A segment that is on the disk and needs a row, or, if its earlier file was lost, a new place in its existing row.
 #[derive(Debug)]
 pub(crate) struct SegmentToCatalogue<'a> {
     pub(crate) id: &'a SegmentId,
@@ -87,9 +87,10 @@ impl<'a> SegmentBatch<'a> {
         self.outcomes.push(outcome);
     }
 
-    /// Adds a segment for which the caller has no draft. If it comes too late for its report, it is stored beside the report;
-    /// a segment of an unknown run is stored in a separate directory. So the node can delete it. At most
-    /// [`MAX_LATE_OF_NODE`](crate::MAX_LATE_OF_NODE) bytes are kept per node, and [`MAX_LATE`](crate::MAX_LATE) in total.
+    /// Adds a segment for which the caller has no draft, so that the node can delete it. If the segment comes
+    /// too late for its report, it is stored beside the report. A segment of an unknown run is stored in a
+    /// separate directory. At most [`MAX_LATE_OF_NODE`](crate::MAX_LATE_OF_NODE) bytes are kept per node, and
+    /// [`MAX_LATE`](crate::MAX_LATE) in total.
     pub fn add_late_segment(&mut self, id: &'a SegmentId, bytes: &'a [u8]) {
         let outcome = self
             .examine_late_segment(id, bytes)
@@ -109,16 +110,18 @@ impl<'a> SegmentBatch<'a> {
         let run = draft.partial_directory();
         let segment = read_segment(id, bytes)?;
         let hash = ResultSegment::read_checksum(bytes);
-        // The batch before the catalogue: a segment that came twice in one batch has no row yet, and must be counted once.
+        // The batch is checked before the catalogue: a segment that came twice in one batch has no row yet,
+        // and must be counted once.
         if let Some(outcome) = self.find_repeated_segment(id, &hash)? {
             return Ok(outcome);
         }
-        let listed = self.catalogue.listed_segment(id)?;
+        let listed = self.catalogue.find_listed_segment(id)?;
         if let Some(listed) = &listed {
             if listed.sha256 != hash_in_hex(&hash) {
                 return Err(Error::Differs(id.clone()));
             }
-            // A row without its file: the disk lost it, so the segment is written again below.
+            // If there is a row but no file, the disk has lost the file, so the segment is written again
+            // below.
             if listed.place.is_on_disk(run, id) {
                 return Ok(SegmentWriteOutcome::Settled(Ok(StoreOutcome::Again)));
             }
@@ -149,7 +152,7 @@ impl<'a> SegmentBatch<'a> {
         if let Some(outcome) = self.find_repeated_segment(id, &hash)? {
             return Ok(outcome);
         }
-        match self.catalogue.listed_segment(id)? {
+        match self.catalogue.find_listed_segment(id)? {
             // The file is not checked: files of a committed run were removed on purpose.
             Some(listed) if listed.sha256 == hash_in_hex(&hash) => {
                 return Ok(SegmentWriteOutcome::Settled(Ok(StoreOutcome::Again)));
@@ -195,7 +198,7 @@ impl<'a> SegmentBatch<'a> {
         if let Some(known) = self.late_directories.get(run) {
             return Ok(known.clone());
         }
-        // The draft is remembered for the batch: each run needs one look-up and one pack.
+        // The directory is remembered for the batch, so that each run needs one look-up and one pack.
         let directory = self.catalogue.late_segment_directory(run)?;
         self.late_directories.insert(run.clone(), directory.clone());
         Ok(directory)
@@ -214,15 +217,15 @@ impl<'a> SegmentBatch<'a> {
         settled.collect()
     }
 
-    /// An answer for each unwritten segment.
+    /// Writes the segments and commits their rows. Returns an answer for each unwritten segment.
     fn write_and_commit_segments(&self) -> Vec<Result<StoreOutcome, Arc<Error>>> {
         // The bytes are synced before any row names them: a crash in between leaves a pack without rows, and
         // the nodes send the segments again.
         let places = self.write_packs();
         let written = self.unwritten.iter().zip(&places);
         let to_list: Vec<SegmentToCatalogue<'_>> =
-            written.filter_map(|(segment, place)| Some(segment.to_list_at(place.as_ref().ok()?))).collect();
-        let listed = match self.catalogue.commit_listed_segments(&to_list, &self.quotas, self.at) {
+            written.filter_map(|(segment, place)| Some(segment.with_place(place.as_ref().ok()?))).collect();
+        let listed = match self.catalogue.commit_written_segments(&to_list, &self.quotas, self.at) {
             Ok(listed) => listed,
             // Nothing was committed. The nodes keep their segments and send them again.
             Err(error) => {
@@ -240,7 +243,7 @@ impl<'a> SegmentBatch<'a> {
         let answers = places.into_iter().zip(&self.unwritten).map(|(place, segment)| {
             place?;
             let stored = listed.next().flatten();
-            // No outcome means that another process has stored other bytes with this id meanwhile.
+            // Without an outcome, another process has meanwhile stored other bytes with this id.
             stored.ok_or_else(|| Arc::new(Error::Differs(segment.id.clone())))
         });
         answers.collect()
@@ -284,7 +287,7 @@ impl<'a> SegmentBatch<'a> {
         }
     }
 
-    /// Removes packs without rows: nothing else ever would, and the disk may be full.
+    /// Removes packs without rows. Nothing else would ever remove them, and the disk may be full.
     fn remove_unlisted_packs(&self, segments: &[SegmentToCatalogue<'_>]) {
         let packs: BTreeSet<PathBuf> =
             segments.iter().map(|segment| segment.place.file_path(segment.run, segment.id)).collect();
@@ -305,7 +308,7 @@ impl<'a> UnwrittenSegment<'a> {
         PackedSegment { id: self.id, hash: self.hash, bytes: self.bytes }
     }
 
-    fn to_list_at(&self, place: &SegmentPlace) -> SegmentToCatalogue<'_> {
+    fn with_place(&self, place: &SegmentPlace) -> SegmentToCatalogue<'_> {
         SegmentToCatalogue {
             id: self.id,
             kind: self.kind,

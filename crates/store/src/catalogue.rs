@@ -13,7 +13,7 @@ mod stored;
 mod unfinished;
 
 pub use late::{LateResults, MAX_LATE, MAX_LATE_OF_NODE};
-pub(crate) use lock_holder::describe_holder;
+pub(crate) use lock_holder::describe_lock_holder;
 pub use methods::{MethodState, MethodSummary, UnfinishedMethod};
 pub(crate) use open::OPEN_RUN_FILE;
 pub use parts::{RunQuota, StoredRunShare};
@@ -60,9 +60,9 @@ pub struct RunCatalogue {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct RunSummary {
     pub run: RunId,
-    /// When the user started it, nanoseconds since 1970 (UTC).
+    /// Time at which the user started the run, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
-    /// The user's name for it.
+    /// Name of the run from the user.
     pub name: String,
     /// PASS, FAIL or INCONCLUSIVE.
     pub verdict: String,
@@ -78,8 +78,8 @@ pub struct RunSummary {
     pub directory: PathBuf,
 }
 
-/// Makes the file private, and keeps it open until the process ends. Closing a file drops all POSIX locks of the process on it,
-/// also those of other connections to the same catalogue.
+/// Makes the file readable by its owner only, and keeps it open until the process ends: closing a file drops
+/// all POSIX locks of the process on it, also those of other connections to the same catalogue.
 fn make_file_private(path: &Path) -> std::io::Result<()> {
     static KEPT_FILES: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
     let mut kept = KEPT_FILES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,12 +94,15 @@ impl RunCatalogue {
     pub fn open_or_create(place: &Path) -> Result<Self, Error> {
         let runs = place.join(RUNS_DIRECTORY);
         private_files::create_directories(&runs).map_err(Error::file("create", &runs))?;
-        // An earlier version let other users read it. Fails for a directory of another user, which then stays as it is.
+        // Directories of earlier versions may be readable by other users. This fails for a directory of
+        // another user, which then stays as it is.
         drop(private_files::restrict_path_to_owner(&runs));
-        // Rows name directories: a name must be valid in any working directory of a later command.
+        // Rows contain paths of directories. The paths must be absolute, because a later command may have
+        // another working directory.
         let place = fs::canonicalize(place).map_err(Error::file("find", place))?;
         let path = place.join("catalogue.sqlite");
-        // Created here, with a private mode, because SQLite gives its write-ahead log and its index the mode of this file.
+        // The file is created here with a private mode, because SQLite gives its write-ahead log and the
+        // log's index the mode of this file.
         make_file_private(&path).map_err(Error::file("open", &path))?;
         let mut connection = Connection::open(&path).map_err(Error::catalogue(&path))?;
         enable_write_ahead_log(&connection, WRITER_TIMEOUT).map_err(Error::catalogue(&path))?;
@@ -118,10 +121,11 @@ impl RunCatalogue {
         if !path.try_exists().map_err(Error::file("find", &path))? {
             return Ok(None);
         }
-        // Opening for writing first: only then can a catalogue of an earlier version be migrated.
+        // The catalogue is opened for writing first, because only then can a catalogue of an earlier version
+        // be migrated.
         match Self::open_or_create(place) {
-            // A directory that may not be written is no error for a reader. A
-            // catalogue that is too new is one.
+            // A directory without write permission is no error for a reader, but a catalogue that is too new
+            // is one.
             Err(Error::File { .. } | Error::Catalogue { .. } | Error::CatalogueBusy { .. }) => {
                 Self::open_read_only(place).map(Some)
             }
@@ -153,20 +157,20 @@ impl RunCatalogue {
 
     /// Stores a finished run at once, and returns its directory.
     pub fn store_finished_run(&self, report: &RunReport, document: &str) -> Result<PathBuf, Error> {
-        // The report is written at once, so no other write can take its space in between.
+        // The report is written immediately, so no other write can take its space before.
         let size = ReportSize { document_bytes: document.len() as u64, ..ReportSize::default() };
         self.begin_run(report.run.clone(), size)?.commit_run(self, &mut report.clone(), document)
     }
 
-    /// The newest runs first, at most `most`.
+    /// Lists the runs, the newest first, at most `most` of them.
     pub fn list_runs(&self, most: usize) -> Result<Vec<RunSummary>, Error> {
         let sql =
             format!("SELECT {RUN_COLUMNS_SQL} FROM runs ORDER BY started_wall_ns DESC, id DESC LIMIT ?1");
         self.query_rows(&sql, params![clamp_to_i64(most as u64)], read_run_summary)
     }
 
-    /// The run with an id that begins with `prefix`, or otherwise the newest run with this name. A full id is
-    /// found even if other ids begin with it.
+    /// Finds the run with an id that begins with `prefix`, or otherwise the newest run with this name. A full
+    /// id is found even if other ids begin with it.
     pub fn find_run(&self, prefix: &str) -> Result<RunSummary, Error> {
         let mut found = self.runs_with_prefix(prefix)?;
         if found.is_empty() {
@@ -196,7 +200,7 @@ impl RunCatalogue {
         Ok((summary, report))
     }
 
-    /// Stores a limit of the rig, in place of an older one of the same kind.
+    /// Stores a measured limit of the rig. It replaces an older limit of the same kind.
     pub fn store_limit(&self, limit: &RigLimit) -> Result<(), Error> {
         let value =
             serde_json::to_string(limit).map_err(Error::damaged_file(self.place.join("catalogue.sqlite")))?;
@@ -206,17 +210,17 @@ impl RunCatalogue {
     }
 
     /// The limits measured on this kernel.
-    pub fn limits_of_kernel(&self, kernel: &str) -> Result<Vec<RigLimit>, Error> {
-        let mut limits = self.all_limits()?;
+    pub fn rig_limits_of_kernel(&self, kernel: &str) -> Result<Vec<RigLimit>, Error> {
+        let mut limits = self.all_rig_limits()?;
         limits.retain(|limit| limit.kernel == kernel);
         Ok(limits)
     }
 
     /// The limits measured on any kernel.
-    pub fn all_limits(&self) -> Result<Vec<RigLimit>, Error> {
+    pub fn all_rig_limits(&self) -> Result<Vec<RigLimit>, Error> {
         let sql = "SELECT value FROM limits ORDER BY back_end, driver, size, kernel";
         let texts: Vec<String> = self.query_rows(sql, params![], |row| row.get(0))?;
-        // A limit in the form of an older version is skipped, and measured again.
+        // A limit that an older version stored in another form is skipped; calibration measures it again.
         Ok(texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect())
     }
 
@@ -245,7 +249,8 @@ impl RunCatalogue {
         self.insert_finished(&sql, row, &report.run).map_err(|source| self.catalogue_error(source))
     }
 
-    // One transaction does both: a run is either under way or listed, never both and never neither.
+    // Both changes are one transaction, so that a run is either under way or listed, never both and never
+    // neither.
     fn insert_finished(&self, sql: &str, row: &[&dyn ToSql], run: &RunId) -> rusqlite::Result<()> {
         let step = self.connection.unchecked_transaction()?;
         step.execute(sql, row)?;
@@ -290,7 +295,8 @@ impl RunCatalogue {
     }
 }
 
-/// Returns the only element of `found`, or the one with exactly the id `prefix`. The ids of all begin with `prefix`.
+/// Returns the only element of `found`, or the one whose id is exactly `prefix`. The ids of all
+/// elements begin with `prefix`.
 fn require_single_match<T>(prefix: &str, mut found: Vec<T>, id: impl Fn(&T) -> &str) -> Result<T, Error> {
     if let Some(exact) = found.iter().position(|one| id(one) == prefix) {
         return Ok(found.swap_remove(exact));
@@ -325,9 +331,10 @@ fn read_count(row: &Row<'_>, column: impl RowIndex) -> rusqlite::Result<u64> {
 /// Turns on the write-ahead log, with which readers and a writer do not wait for each other. From then on
 /// SQLite waits for other writers.
 ///
-/// SQLite waits by itself (`busy_timeout`), except where it would wait while holding a lock. The first change to WAL is such a
-/// place, and two processes that create a catalogue meet there. So this function waits itself, with SQLite's own wait turned off:
-/// otherwise each attempt could also wait inside SQLite, and the times would add up.
+/// SQLite waits by itself (`busy_timeout`), except where it would wait while it holds a lock. The change to
+/// WAL is such a place, and two processes that create a catalogue may meet there. So this function repeats
+/// the change itself. SQLite's own wait is off meanwhile: otherwise each attempt could also wait inside
+/// SQLite, and the times would add up.
 fn enable_write_ahead_log(connection: &Connection, timeout: Duration) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::ZERO)?;
     retry_while_busy(timeout, || connection.pragma_update(None, "journal_mode", "WAL"))?;
@@ -369,7 +376,7 @@ fn read_run_summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
     })
 }
 
-/// The version of a report alone, to distinguish a newer report from a damaged one.
+/// Only the version of a report, which distinguishes a newer report from a damaged one.
 #[derive(serde::Deserialize)]
 struct ReportVersion {
     schema_version: u32,

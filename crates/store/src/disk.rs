@@ -8,7 +8,8 @@ use std::path::Path;
 /// Extension of files that are being written.
 pub(crate) const UNFINISHED_FILE_EXTENSION: &str = "tmp";
 
-/// Writes `bytes` as `name`. Once this returns, the file survives a power cut whole; before that it does not exist.
+/// Writes `bytes` to the file `name`. Once this returns, the complete file survives a power cut; before that,
+/// the file does not exist.
 pub(crate) fn write_whole_file(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     write_file_from_parts(directory, name, &[bytes])
 }
@@ -17,8 +18,8 @@ pub(crate) fn write_whole_file(directory: &Path, name: &str, bytes: &[u8]) -> io
 pub(crate) fn write_file_from_parts(directory: &Path, name: &str, parts: &[&[u8]]) -> io::Result<()> {
     let temporary = directory.join(format!(".{name}.{UNFINISHED_FILE_EXTENSION}"));
     if let Err(error) = write_and_rename(&temporary, &directory.join(name), parts) {
-        // The removal frees space that other writers may need. The next attempt overwrites a file that cannot be
-        // removed.
+        // Removing the temporary file frees space that other writers may need. If it cannot be removed, the
+        // next attempt overwrites it.
         drop(fs::remove_file(&temporary));
         return Err(error);
     }

@@ -36,7 +36,7 @@ impl RunDraft {
         if directory.exists() {
             return Err(Error::Taken(run.0));
         }
-        // Creating the directory decides between two processes that begin a run with the same id.
+        // If two processes begin a run with the same id, only one of them can create the directory.
         let partial = directory.with_extension(UNFINISHED_RUN_EXTENSION);
         match private_files::create_directory(&partial) {
             Ok(()) => {}
@@ -47,7 +47,8 @@ impl RunDraft {
         }
         let draft = Self::open_directory(run, partial.clone(), directory, size);
         if draft.is_err() {
-            // The error matters more than a directory that cannot be removed; `RunCatalogue::kept` lists such ones.
+            // A directory that cannot be removed is not reported, because the first error matters more.
+            // `RunCatalogue::kept_runs` lists such directories.
             drop(kept::remove_if_empty(&partial));
         }
         draft
@@ -59,7 +60,7 @@ impl RunDraft {
         directory: PathBuf,
         size: ReportSize,
     ) -> Result<Self, Error> {
-        let owner = DirectoryOwner::take_ownership(&partial).map_err(Error::file("lock", &partial))?;
+        let owner = DirectoryOwner::try_take_ownership(&partial).map_err(Error::file("lock", &partial))?;
         let room = ReportRoom::reserve_space_in(&partial, size)?;
         Ok(Self {
             run,
@@ -88,7 +89,7 @@ impl RunDraft {
             };
             again.map_err(Error::file("restore", &partial))?;
         }
-        // The row does not have the number of streams and ports: the least size is reserved.
+        // The row does not have the number of streams and ports, so the minimum space is reserved.
         let size = ReportSize { document_bytes: unfinished.plan.len() as u64, ..ReportSize::default() };
         Self::open_directory(run, partial, directory, size).map(Self::keep_directory_on_drop)
     }
@@ -103,7 +104,7 @@ impl RunDraft {
         &self.partial
     }
 
-    /// Sets how much of the run each node may store.
+    /// Sets the limits on the data that each node may store of this run.
     pub const fn set_quota(&mut self, quota: RunQuota) {
         self.quota = quota;
     }
@@ -117,8 +118,8 @@ impl RunDraft {
         self.quota
     }
 
-    /// A node's part in the run, once everything up to its End is stored; `None` before. Captures are written into the run's
-    /// directory as `<node>-<file>`, and have that name in the result.
+    /// Assembles a node's part in the run, once everything up to its End is stored; `None` before. Captures
+    /// are written into the run's directory as `<node>-<file>`, and the result refers to them by that name.
     pub fn assemble_part(
         &self,
         catalogue: &RunCatalogue,
@@ -128,11 +129,11 @@ impl RunDraft {
         if !catalogue.is_part_complete(&self.run, attempt, node)? {
             return Ok(None);
         }
-        self.assemble_partial(catalogue, attempt, node).map(Some)
+        self.assemble_incomplete_part(catalogue, attempt, node).map(Some)
     }
 
-    /// The part of a node that will never finish, as far as it is stored.
-    pub fn assemble_partial(
+    /// Assembles the part of a node as far as it is stored, for a node that will send no more.
+    pub fn assemble_incomplete_part(
         &self,
         catalogue: &RunCatalogue,
         attempt: u32,
@@ -151,8 +152,8 @@ impl RunDraft {
         RunFolder { run: &self.run, directory: &self.partial }
     }
 
-    /// Makes [`Self::commit_run`] store `what`; the report can be made again from it when more results have
-    /// come ([`RunCatalogue::complete_report`]).
+    /// Sets the bytes that [`Self::commit_run`] stores, so that the report can be made again when
+    /// more results arrive ([`RunCatalogue::complete_report`]).
     pub fn set_open_state(&mut self, what: Vec<u8>) {
         self.open = Some(what);
     }
@@ -166,33 +167,34 @@ impl RunDraft {
     pub fn end_without_report(mut self) -> Option<KeptRun> {
         // Removes the placeholder files, which are not results.
         self.room = ReportRoom::default();
-        // `None` if the directory cannot be read. Nothing is removed then: dropping the draft cannot read it either.
+        // `None` if the directory cannot be read. Nothing is removed then, because dropping the draft cannot
+        // read the directory either.
         let kept = KeptRun::read_directory(self.run.clone(), &self.partial).ok();
         kept.filter(|kept| !kept.captures.is_empty() || kept.segment_bytes > 0)
     }
 
     /// Like [`Self::end_without_report`] for a run that has a row, which is removed. Captures that nodes sent are assembled first.
     pub fn abandon_run(mut self, catalogue: &RunCatalogue) -> Result<Option<KeptRun>, Error> {
-        if catalogue.captured_segments(&self.run)? == 0 {
+        if catalogue.count_capture_segments(&self.run)? == 0 {
             // The segments have only counters, which are useless without a report. A directory that cannot be removed stays.
             drop(fs::remove_dir_all(self.partial.join(SEGMENTS_DIRECTORY)));
         }
         for (attempt, node) in catalogue.list_stored_parts(&self.run)? {
             // A capture that cannot be assembled stays in its segments.
-            drop(self.assemble_partial(catalogue, attempt, &node));
+            drop(self.assemble_incomplete_part(catalogue, attempt, &node));
         }
-        catalogue.forget_unfinished(&self.run)?;
+        catalogue.delete_unfinished_run(&self.run)?;
         self.stays = false;
         Ok(self.end_without_report())
     }
 
-    /// Directory of captures, which is created on demand ([`Self::capture_dir`]).
+    /// Directory of captures, which is created on demand ([`Self::create_capture_directory`]).
     pub(crate) fn captures_path(&self) -> PathBuf {
         self.partial.join(CAPTURES_DIRECTORY)
     }
 
     /// Creates the directory for captures, and returns its path.
-    pub fn capture_dir(&self) -> Result<PathBuf, Error> {
+    pub fn create_capture_directory(&self) -> Result<PathBuf, Error> {
         let captures = self.captures_path();
         private_files::create_directories(&captures).map_err(Error::file("create", &captures))?;
         Ok(captures)
@@ -228,11 +230,11 @@ impl RunDraft {
         report: &mut RunReport,
         document: &str,
     ) -> Result<(), Error> {
-        // The row promises captures and files: all of them are synced before it is written.
+        // A row means that all captures and files exist, so they are synced before the row is written.
         for capture in &report.captures {
             let file = Path::new(&capture.file);
-            // A capture that stayed on its node has the node's name before its
-            // path, so that path is not absolute.
+            // The path of a capture that stayed on its node begins with the node's name, so it is not
+            // absolute.
             if file.is_absolute() && file.exists() {
                 disk::sync_file(file).map_err(Error::file("sync", file))?;
             }
@@ -240,14 +242,14 @@ impl RunDraft {
         update_capture_paths(report, &self.partial, &self.directory);
         // The space is released as late as possible: other programs that fill the disk have the least time to
         // take it.
-        self.room.release_files();
+        self.room.release_file_space();
         self.store_open_run_state()?;
         files::write_run_files(&self.partial, report, document, self.page)?;
         // The final directory has only files of the run. The lock itself is held until this draft is dropped.
         DirectoryOwner::remove_owner_file(&self.partial);
         disk::rename_synced(&self.partial, &self.directory)
             .map_err(Error::file("rename to", &self.directory))?;
-        self.room.release_row(&self.directory);
+        self.room.release_row_space(&self.directory);
         catalogue.insert_run(report, &self.directory)?;
         if self.open.is_none() {
             // The content of these files is in the report and in captures/ now. Rows stay, so that repeated
@@ -267,7 +269,8 @@ impl RunDraft {
             Some(what) => {
                 disk::write_whole_file(&self.partial, OPEN_RUN_FILE, what).map_err(Error::file("write", path))
             }
-            // A controller that could not write the report, and had fewer results, has left this file.
+            // An earlier controller that had fewer results, and could not write the report, may have left
+            // this file.
             None => match fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     Err(Error::file("remove", path)(error))
@@ -282,14 +285,14 @@ impl Drop for RunDraft {
     fn drop(&mut self) {
         self.room = ReportRoom::default();
         if !self.stays {
-            // A run without captures and without a report leaves nothing. `RunCatalogue::kept` lists files
-            // that cannot be removed.
+            // A run without captures and without a report leaves no files. `RunCatalogue::kept_runs` lists
+            // directories that could not be removed.
             drop(kept::remove_if_empty(&self.partial));
         }
     }
 }
 
-/// Changes paths of capture files, which have moved with their directory.
+/// Updates the paths of capture files in the report after their directory was renamed.
 fn update_capture_paths(report: &mut RunReport, from: &Path, to: &Path) {
     for capture in &mut report.captures {
         if let Ok(inside) = Path::new(&capture.file).strip_prefix(from) {

@@ -1,6 +1,6 @@
 //! Errors of stored runs.
 
-use crate::catalogue::{StoredRunShare, describe_holder};
+use crate::catalogue::{StoredRunShare, describe_lock_holder};
 use crate::spool::segment::BrokenSegment;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_method::journal::JournalError;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Neither `$XDG_DATA_HOME` nor `$HOME` gives a directory for data.
+    /// Neither `$XDG_DATA_HOME` nor `$HOME` is set, so there is no default directory for data.
     #[error("no directory for past runs: set XDG_DATA_HOME or HOME, or name one with --store")]
     NoPlace,
     /// A request about a file or directory failed.
@@ -21,13 +21,16 @@ pub enum Error {
     File { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("cannot use the catalogue {}: {source}", path.display())]
     Catalogue { path: PathBuf, source: rusqlite::Error },
-    /// Another process writes, and did not end while this one waited.
-    #[error("cannot use the catalogue {}: {holder} has held it for too long", path.display())]
+    /// Another process held the write lock for longer than this process waits.
+    #[error(
+        "cannot use the catalogue {}: {holder} has locked it for too long; wait until it has ended, or end it",
+        path.display()
+    )]
     CatalogueBusy { path: PathBuf, holder: String },
     /// The disk has no space for the report, so the run is not started.
     #[error(
-        "no room for the report of a run: {} has {free} bytes free, and the report may need {wanted}; free some space, or name \
-         another directory with --store",
+        "not enough disk space for the report of a run: {} has {free} bytes free, and the report may need {wanted}; \
+        free some space, or name another directory with --store",
         path.display()
     )]
     NoRoom { path: PathBuf, wanted: u64, free: u64 },
@@ -122,7 +125,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether the segment can never be stored, even if it is sent again.
+    /// Returns whether the segment can never be stored, even if the node sends it again.
     pub const fn is_unreadable(&self) -> bool {
         matches!(self, Self::BadSegment { .. } | Self::BadNode(_) | Self::BadId(_))
     }
@@ -135,8 +138,10 @@ impl Error {
     pub(crate) fn catalogue(path: impl Into<PathBuf>) -> impl FnOnce(rusqlite::Error) -> Self {
         let path = path.into();
         move |source| match source.sqlite_error_code() {
-            // packetrig has already waited for this process, so the user must check it.
-            Some(ErrorCode::DatabaseBusy) => Self::CatalogueBusy { holder: describe_holder(&path), path },
+            // packetrig has already waited for the other process, so the user must look after it.
+            Some(ErrorCode::DatabaseBusy) => {
+                Self::CatalogueBusy { holder: describe_lock_holder(&path), path }
+            }
             _ => Self::Catalogue { path, source },
         }
     }

@@ -68,19 +68,19 @@ pub fn write_run_files(
     choice: PageChoice,
 ) -> Result<(), Error> {
     let mut files = vec![
-        named_table::<StreamTable>(report),
-        named_table::<PortTable>(report),
-        named_table::<SeriesTable>(report),
-        named_table::<QualityTable>(report),
-        named_table::<ReceiverTable>(report),
-        named_table::<OutageTable>(report),
+        csv_file_of_table::<StreamTable>(report),
+        csv_file_of_table::<PortTable>(report),
+        csv_file_of_table::<SeriesTable>(report),
+        csv_file_of_table::<QualityTable>(report),
+        csv_file_of_table::<ReceiverTable>(report),
+        csv_file_of_table::<OutageTable>(report),
     ];
     // A local run has one node, about which the table would say nothing new.
     if report.nodes.len() > 1 {
-        files.push(named_table::<NodeTable>(report));
+        files.push(csv_file_of_table::<NodeTable>(report));
     }
     if report.probes.is_some() {
-        files.push(named_table::<ProbeTable>(report));
+        files.push(csv_file_of_table::<ProbeTable>(report));
     }
     // The metadata describes only tables that this run has.
     let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
@@ -98,7 +98,7 @@ pub fn write_run_files(
     files.iter().try_for_each(|(name, text)| write_whole_file(directory, name, text))
 }
 
-fn named_table<T: ReportTable>(report: &RunReport) -> (&'static str, String) {
+fn csv_file_of_table<T: ReportTable>(report: &RunReport) -> (&'static str, String) {
     (T::FILE, table_csv::<T>(report))
 }
 

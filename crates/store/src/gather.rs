@@ -1,6 +1,6 @@
 //! Puts a node's segments together again: result, counters, captures and manifest.
 //!
-//! Invariant: an incomplete value is absent, and a value is never made of pieces of two.
+//! Invariant: an incomplete value is absent, and a value never contains pieces of two different values.
 
 use crate::Error;
 use crate::catalogue::{RunCatalogue, SegmentRow};
@@ -36,9 +36,9 @@ pub struct GatheredPart {
     pub counts: SegmentCounts,
     /// Segments below the highest number that were never stored, or were lost.
     pub missing: u64,
-    /// Reasons why this is not complete. Each names the node.
+    /// Reasons why this part is incomplete. Each text begins with the node's name.
     pub doubts: Vec<String>,
-    /// Files that are still on the node. Each entry names it.
+    /// Capture files that did not arrive. Each text begins with the node's name.
     pub elsewhere: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub struct GatheredCapture {
     pub file: PathBuf,
     /// Number of bytes that arrived.
     pub bytes: u64,
-    /// All bytes of the file have arrived.
+    /// True if all bytes of the file have arrived.
     pub is_whole: bool,
 }
 
@@ -70,7 +70,8 @@ pub(crate) fn gather_part(
     node: &NodeName,
     rows: &[SegmentRow],
 ) -> Result<GatheredPart, Error> {
-    // The map is made with the first piece of a capture: a node without captures needs no look-up of similar names.
+    // The captures are prepared at the first piece of a capture, so that a node without captures needs no
+    // look-up of similar names.
     let mut captures = None;
     let mut interval = PiecedValue::default();
     let mut result = PiecedValue::default();
@@ -87,11 +88,11 @@ pub(crate) fn gather_part(
                 continue;
             }
         };
-        // The same chain as the node's: in order, over all segments except the End.
+        // The node computes the same chain: in order, over all segments except the End.
         tally.add_segment(segment.kind, &hash);
         match segment.kind {
-            SegmentKind::Interval => interval.add_segment_of_value(segment),
-            SegmentKind::Result => result.add_segment_of_value(segment),
+            SegmentKind::Interval => interval.add_piece(segment),
+            SegmentKind::Result => result.add_piece(segment),
             SegmentKind::Capture => {
                 let captures = match &mut captures {
                     Some(captures) => captures,
@@ -101,7 +102,7 @@ pub(crate) fn gather_part(
             }
             // An End that cannot be read counts as missing, and `collect_part_doubts` says that.
             SegmentKind::End => gathered.end = serde_json::from_slice(&segment.payload).ok(),
-            // Already in the tally: the number is used, and its content is lost.
+            // The tally counts this segment already. Its number is used, and its content is lost.
             SegmentKind::Lost => {}
         }
     }
@@ -110,7 +111,7 @@ pub(crate) fn gather_part(
     let highest = rows.last().map_or(0, |last| last.number.saturating_add(1));
     gathered.missing += highest.saturating_sub(rows.len() as u64);
     if let Some(captures) = captures {
-        gathered.doubts.extend(captures.refusal_doubt());
+        gathered.doubts.extend(captures.describe_refused_pieces());
         gathered.captures = captures.finish_files()?;
     }
     gathered.last_sample = gathered.read_value(node, "counts", &interval);
@@ -170,9 +171,10 @@ impl GatheredPart {
                         end.refused_intervals
                     ));
                 }
-                // If segments are missing, the chain of checksums is wrong anyway, and would only repeat that.
+                // If segments are missing, the chain of checksums differs anyway, and a second message would
+                // say nothing new.
                 if self.missing == 0 && (end.counts != self.counts || end.sha256 != chain) {
-                    doubts.push("its segments are not those in its manifest".to_owned());
+                    doubts.push("its segments do not match its manifest".to_owned());
                 }
             }
         }
@@ -181,10 +183,11 @@ impl GatheredPart {
         self.doubts.extend(doubts.into_iter().map(|doubt| format!("{node}: {doubt}")));
     }
 
-    /// Gives captures in the result their paths on this machine. A capture that is not here gets its node's name before its path.
+    /// Replaces the paths of captures in the result by their paths on this machine. If a capture did not
+    /// arrive, the node's name is put before its path.
     fn update_capture_paths(&mut self, node: &NodeName) {
         for capture in self.result.iter_mut().flat_map(|result| &mut result.captures) {
-            // The path is one of the node. Pieces carry only the file's name.
+            // The path is valid on the node. Segments contain only the file's name.
             let name = capture.file.rsplit('/').next().unwrap_or_default();
             let here = self.captures.iter().find(|gathered| gathered.name == name);
             capture.file = if let Some(gathered) = here {
@@ -205,13 +208,15 @@ struct PiecedValue {
 }
 
 impl PiecedValue {
-    fn add_segment_of_value(&mut self, segment: ResultSegment) {
-        // Intervals follow one another; each starts again at offset 0. A value that never got its last piece is dropped here.
+    fn add_piece(&mut self, segment: ResultSegment) {
+        // Intervals follow one another, and each starts at offset 0. A value whose last piece never arrived
+        // is dropped here.
         if segment.offset == 0 {
             self.pieces.clear();
         }
         if self.pieces.len().saturating_add(segment.payload.len()) > MAX_PACKED {
-            // Far larger than any result: a node must not fill the controller's memory.
+            // This is far larger than any result. The limit keeps a node from filling the controller's
+            // memory.
             self.pieces = Vec::new();
             return;
         }

@@ -40,7 +40,7 @@ pub struct KeptRun {
     pub captures: Vec<KeptCapture>,
     /// Bytes of segments from nodes of a fleet that were not put together.
     pub segment_bytes: u64,
-    /// Its report was written, so that only the row is missing.
+    /// True if the report was written and only the row is missing.
     pub has_report: bool,
 }
 
@@ -56,7 +56,7 @@ impl KeptRun {
     pub(crate) fn read_directory(run: RunId, directory: &Path) -> io::Result<Self> {
         let owner = directory.join(OWNER_FILE_NAME);
         let begun = fs::metadata(&owner).or_else(|_| fs::metadata(directory))?;
-        // The owner's file is written when a process takes the directory; unless the run was resumed, this is
+        // The owner file is written when a process takes the directory. Unless the run was resumed, this is
         // the start of the run.
         let seconds = begun.mtime().max(0).unsigned_abs();
         Ok(Self {
@@ -72,7 +72,7 @@ impl KeptRun {
 }
 
 impl RunCatalogue {
-    /// Runs with files but without a row, in the order of their ids.
+    /// Runs that have files and are not in the catalogue, in the order of their ids.
     pub fn kept_runs(&self) -> Result<Vec<KeptRun>, Error> {
         let runs = self.place().join("runs");
         let mut kept = Vec::new();
@@ -80,7 +80,7 @@ impl RunCatalogue {
             let is_partial =
                 directory.extension().is_some_and(|extension| extension == UNFINISHED_RUN_EXTENSION);
             let id = directory.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            // Prune has removed its row and not yet its files: the next prune finishes that.
+            // Prune has removed the row but not yet the files; the next prune removes them.
             if !is_partial && (self.is_listed(&id)? || self.is_being_removed(&id)?) {
                 continue;
             }
@@ -110,8 +110,8 @@ impl RunCatalogue {
         }
     }
 
-    /// Removes the files of a run without a row, including its captures, and returns the removed files.
-    /// Refused while the run's process is alive.
+    /// Removes the files, captures included, of a run that is not in the catalogue, and returns what was removed. Fails
+    /// while the process of the run is alive.
     pub fn discard_run(&self, prefix: &str) -> Result<KeptRun, Error> {
         let kept = self.find_kept_run(prefix)?;
         if let Some(process) = kept.process {
@@ -119,7 +119,7 @@ impl RunCatalogue {
             return Err(Error::UnderWay { run: kept.run, process });
         }
         fs::remove_dir_all(&kept.directory).map_err(Error::file("remove", &kept.directory))?;
-        self.forget_unfinished(&kept.run)?;
+        self.delete_unfinished_run(&kept.run)?;
         Ok(kept)
     }
 }
@@ -127,20 +127,21 @@ impl RunCatalogue {
 /// Ownership of a run's directory, as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct DirectoryOwner {
-    /// Open and so locked; `None` if another process has the lock.
+    /// The locked owner file; `None` if another process has the lock.
     file: Option<File>,
 }
 
 impl DirectoryOwner {
-    pub(crate) fn take_ownership(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn try_take_ownership(directory: &Path) -> io::Result<Self> {
         let path = directory.join(OWNER_FILE_NAME);
         let mut file = private_files::open_or_create(&path)?;
         if !lock_owner_file(&file)? {
             return Ok(Self { file: None });
         }
-        // The number is read only under the lock: before that, the file may contain the number of another process.
+        // The number is written only under the lock. Before that, the file may contain the number of another
+        // process.
         file.set_len(0)?;
-        // Fails only on a full disk. Only the lock matters; the number is for people, and is then shown as 0.
+        // This fails only on a full disk. Only the lock matters: the number is for people, who then see 0.
         drop(writeln!(file, "{}", process::current_process_id()));
         Ok(Self { file: Some(file) })
     }
@@ -169,8 +170,8 @@ fn lock_owner_file(file: &File) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The process that has locked the file. The lock decides and not the number in it: numbers are reused, but a lock
-/// ends with its process.
+/// Returns the process that has locked the file. The lock decides and not the number in the file: numbers are
+/// reused, but a lock ends with its process.
 pub(crate) fn find_living_owner(path: &Path) -> Option<u32> {
     let file = File::open(path).ok()?;
     // A shared lock conflicts with the owner's exclusive one, but not with other processes that list runs.
@@ -184,7 +185,7 @@ pub(crate) fn find_living_owner(path: &Path) -> Option<u32> {
     }
 }
 
-/// Files that are not empty, by name.
+/// Lists the capture files that are not empty, sorted by name.
 pub(crate) fn list_captures(directory: &Path) -> io::Result<Vec<KeptCapture>> {
     let mut captures = Vec::new();
     for entry in list_entries(directory)? {
@@ -197,7 +198,8 @@ pub(crate) fn list_captures(directory: &Path) -> io::Result<Vec<KeptCapture>> {
     Ok(captures)
 }
 
-/// Removes the files that a draft has created, unless there are captures. Removes only the files that are named here.
+/// Removes the files that a draft has created and their directory, unless there are captures. Files
+/// with other names stay.
 pub(crate) fn remove_if_empty(directory: &Path) -> io::Result<()> {
     let captured = directory.join(CAPTURES_DIRECTORY);
     if !list_captures(&captured)?.is_empty() {

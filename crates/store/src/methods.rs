@@ -36,7 +36,7 @@ pub const RESULT_MARKDOWN_FILE: &str = "result.md";
 /// The result as tables for a terminal.
 pub const RESULT_TEXT_FILE: &str = "result.txt";
 
-/// A method to begin.
+/// Description of a method that is to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct NewMethod<'a> {
     /// Letters, digits, `-` and `_`.
@@ -68,7 +68,7 @@ pub struct MethodDraft {
     id: String,
     directory: PathBuf,
     journal: File,
-    /// Length of the lines that are on the disk.
+    /// Length in bytes of the complete lines that are synced to the disk.
     journal_bytes: u64,
     trials: u64,
     room: ReportRoom,
@@ -82,7 +82,7 @@ impl MethodDraft {
         let methods = catalogue.place().join(METHODS_DIRECTORY);
         disk::create_directories_below(catalogue.place(), &methods)
             .map_err(Error::file("create", &methods))?;
-        // Creating the directory decides between two processes that begin a method with the same id.
+        // If two processes begin a method with the same id, only one of them can create the directory.
         match private_files::create_directory(&directory) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -117,13 +117,15 @@ impl MethodDraft {
     /// Reopens a method as another process left it.
     pub(crate) fn reopen_method(catalogue: &RunCatalogue, id: &str) -> Result<Self, Error> {
         let mut draft = Self::open_directory(id, catalogue.method_directory(id))?;
-        // The line is cut only under the lock of `open_directory`: the other process must not be writing.
+        // The unfinished line is removed only under the lock of `open_directory`, because the other process
+        // must not be writing.
         draft.cut_unfinished_line()?;
         Ok(draft)
     }
 
     fn open_directory(id: &str, directory: PathBuf) -> Result<Self, Error> {
-        let owner = DirectoryOwner::take_ownership(&directory).map_err(Error::file("lock", &directory))?;
+        let owner =
+            DirectoryOwner::try_take_ownership(&directory).map_err(Error::file("lock", &directory))?;
         if !owner.has_lock() {
             let process = find_living_owner(&directory.join(OWNER_FILE_NAME)).unwrap_or(0);
             return Err(Error::MethodUnderWay { id: id.to_owned(), process });
@@ -171,7 +173,7 @@ impl MethodDraft {
         journal::parse_journal(&text).map_err(|source| Error::DamagedJournal { path, source })
     }
 
-    /// Adds a trial to the journal. Once this returns, it survives a power cut.
+    /// Adds a trial to the journal. Once this returns, the trial survives a power cut.
     pub fn append_trial(&mut self, entry: &MethodJournalEntry) -> Result<(), Error> {
         let line = journal::to_json_line(entry).map_err(Error::damaged_file(self.journal_path()))?;
         self.append_line(&line)?;
@@ -180,14 +182,16 @@ impl MethodDraft {
     }
 
     fn append_line(&mut self, line: &str) -> Result<(), Error> {
-        // One write: a process that is killed leaves the whole line or a line without an end.
+        // The line is written with one call, so that a killed process leaves either the whole line or a line
+        // without an end.
         let written = self.journal.write_all(line.as_bytes()).and_then(|()| self.journal.sync_data());
         if let Err(error) = written {
             // The next line must not be joined to the part that was written. If this fails too, resuming cuts the part off.
             drop(self.journal.set_len(self.journal_bytes));
             return Err(Error::file("write", self.journal_path())(error));
         }
-        // Only after the sync, because a failure of the next line cuts the file back to this length.
+        // The length is updated only after the sync, because a failure of the next line cuts the file back to
+        // this length.
         self.journal_bytes += line.len() as u64;
         Ok(())
     }
@@ -210,7 +214,7 @@ impl MethodDraft {
     }
 
     fn store_result(&mut self, catalogue: &RunCatalogue, outcome: &MethodOutcome<'_>) -> Result<(), Error> {
-        self.room.release_files();
+        self.room.release_file_space();
         let (result, others): (Vec<_>, Vec<_>) =
             outcome.files.iter().partition(|(name, _)| *name == RESULT_FILE_NAME);
         // The result is written last, so that a directory with a result has all other files, too.
@@ -220,7 +224,7 @@ impl MethodDraft {
             disk::write_whole_file(&self.directory, name, text.as_bytes())
                 .map_err(Error::file("write", path))?;
         }
-        self.room.release_row(&self.directory);
+        self.room.release_row_space(&self.directory);
         catalogue.end_method(&self.id, outcome.state, outcome.verdict, self.trials)?;
         if outcome.state == MethodState::Complete {
             // The lock itself is held until this draft is dropped.
@@ -254,11 +258,11 @@ pub(crate) fn count_trials(directory: &Path) -> u64 {
 }
 
 fn count_lines(bytes: &[u8]) -> u64 {
-    // The part behind the last line end is not a line.
+    // Bytes after the last line break are not a complete line.
     bytes.split(|byte| *byte == b'\n').count().saturating_sub(1) as u64
 }
 
-/// Refuses names of files that are unsafe as a part of a path.
+/// Refuses file names that are unsafe as a part of a path.
 fn check_file_name(name: &str) -> Result<(), Error> {
     let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     // A file of the result must replace neither the journal nor the lock.

@@ -111,7 +111,7 @@ pub(crate) fn read_version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// Brings the tables to the newest version. The inner error is the version of a catalogue that is too new.
+/// Migrates the tables to the newest version. The inner error is the version of a catalogue that is too new.
 pub(crate) fn migrate_tables(connection: &mut Connection) -> rusqlite::Result<Result<(), u32>> {
     if read_version(connection)? == newest_version() {
         // Nothing is written here, so that a catalogue on a full disk can still be read.
@@ -128,7 +128,7 @@ pub(crate) fn migrate_tables(connection: &mut Connection) -> rusqlite::Result<Re
     for sql in MIGRATION_STEPS.iter().skip(version as usize) {
         step.execute_batch(sql)?;
     }
-    // The number changes in the same transaction: after a crash it fits the tables.
+    // The version number changes in the same transaction, so that it fits the tables after a crash.
     step.pragma_update(None, "user_version", newest_version())?;
     step.commit()?;
     Ok(Ok(()))

@@ -4,8 +4,8 @@
 //! <fleet>/history/<node>.jsonl      the newest entries, one per line
 //! <fleet>/history/<node>.old.jsonl  older entries
 //! ```
-//! Invariant: a node has at most twice [`MAX_BYTES`] there, and takes no space from another node. A line that was cut short,
-//! for example on a full disk, is skipped and affects no other line.
+//! Invariant: the entries of a node take at most twice [`MAX_BYTES`], and no space of another node. A line
+//! that was cut short, for example on a full disk, is skipped and does not affect other lines.
 
 use crate::Error;
 use crate::segments::check_node_directory_name;
@@ -16,7 +16,8 @@ use std::fs;
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-/// When the current file has this size, it replaces the old one.
+/// Maximum size of the current file in bytes. If more entries would exceed it, the current file first
+/// replaces the old one.
 const MAX_BYTES: u64 = 128 << 10;
 
 #[derive(Clone, Debug)]
@@ -53,7 +54,8 @@ impl NodeHistory {
             fs::rename(path, self.older_entries_path(node))?;
             file = private_files::open_to_append(path)?;
         }
-        // The line break first: the last line may have been cut short. Empty lines are skipped when reading.
+        // The line break comes first, because the last line may have been cut short. Readers skip empty
+        // lines.
         file.write_all(format!("\n{lines}").as_bytes())
     }
 
@@ -61,7 +63,7 @@ impl NodeHistory {
     pub fn read_node_entries(&self, node: &NodeName) -> Result<Vec<NodeEntry>, Error> {
         check_node_directory_name(node)?;
         let mut entries = Vec::new();
-        // The old file first: its entries are older.
+        // The old file is read first, because its entries are older.
         for path in [self.older_entries_path(node), self.current_path(node)] {
             match fs::read_to_string(&path) {
                 Ok(text) => entries
@@ -97,7 +99,7 @@ impl NodeHistory {
 
 fn node_of_history_file(entry: &fs::DirEntry) -> Option<NodeName> {
     let name = entry.file_name().into_string().ok()?;
-    // Names of nodes in a fleet have no dots; `.old` does.
+    // Names of nodes in a fleet have no dots, so a stem with a dot is a file of older entries (`.old`).
     let node = name.strip_suffix(".jsonl").filter(|node| !node.contains('.'))?;
     Some(NodeName(node.to_owned()))
 }

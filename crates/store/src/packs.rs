@@ -3,7 +3,8 @@
 //! ```text
 //! <directory of the run>/segments/<hash>.pack    for each segment: `<node>.<attempt>/<number>.seg <length>`, a newline, its bytes
 //! ```
-//! The hash covers the checksums of its segments, in order. So the same name never means other bytes.
+//! The hash covers the checksums of the segments in the pack, in order. So packs with the same name
+//! have the same bytes.
 //!
 //! Invariant: a pack exists whole or not at all, and is never changed.
 
@@ -55,7 +56,7 @@ pub(crate) fn write_pack(
     for (segment, header) in segments.iter().zip(&headers) {
         // Only rows have positions. The headers let people find segments in a pack if the catalogue is lost.
         parts.extend([header.as_bytes(), segment.bytes]);
-        // A position is that of the bytes themselves, behind their header.
+        // The position is that of the segment's bytes, after their header.
         position += header.len() as u64;
         let length = segment.bytes.len() as u64;
         places.push(SegmentPlace { pack: Some(name.clone()), position, length });

@@ -1,7 +1,8 @@
 //! Stored results, reduced to the data for a comparison: their figures and the subject of the test.
 //!
-//! A result comes from the catalogue or from a file that a user keeps elsewhere: the `report.json` of a run, or the `result.json` of a
-//! method. This crate reads few members of a method's result: `options`, `figures`, its id, name and verdict.
+//! A result comes from the catalogue or from a file that the user keeps elsewhere: the `report.json` of a
+//! run, or the `result.json` of a method. From a method's result, this crate reads only `options`, `figures`,
+//! the id, the name and the verdict.
 
 use crate::Error;
 use crate::catalogue::RUN_KIND;
@@ -115,7 +116,7 @@ impl ComparisonReport {
     ) -> Self {
         let mut comparison = compare_figures(&before.figures, &after.figures, limits);
         let difference = before.difference_to(after).filter(|_| !anyway);
-        // Figures of different tests may be compared, but then neither is better or worse.
+        // Figures of different tests can be shown side by side, but none of them is better or worse.
         if difference.is_some() {
             comparison.verdict = FigureVerdict::Unknown;
         }
@@ -133,7 +134,8 @@ impl ComparisonReport {
         let judged = self.comparison.figures.iter().filter_map(ComparedFigure::reason);
         let missing =
             self.comparison.missing.iter().map(|name| format!("neither result has the figure {name}"));
-        let difference = self.difference.iter().map(|why| format!("they are not of the same test: {why}"));
+        let difference =
+            self.difference.iter().map(|why| format!("the results are not of the same test: {why}"));
         difference.chain(judged).chain(missing).collect()
     }
 }
@@ -160,13 +162,13 @@ pub struct TrendResult {
 }
 
 impl TrendReport {
-    /// Makes the trend of results, which come oldest first. With limits, the newest one is judged.
+    /// Computes the trend of results, which are given oldest first. With limits, the newest result is judged.
     pub fn from_results(name: String, results: Vec<TrendResult>, limits: &FigureLimits) -> Self {
         let figures: Vec<Vec<ReportFigure>> = results.iter().map(|result| result.figures.clone()).collect();
         let comparison = figures.split_last().filter(|_| !limits.is_empty()).map(|(newest, before)| {
             let mut compared = compare_figures(&median_figures(before), newest, limits);
             if before.is_empty() {
-                // The newest result has no earlier one to be compared with.
+                // Without an earlier result, there is nothing to compare the newest one with.
                 compared.verdict = FigureVerdict::Unknown;
             }
             compared
@@ -198,7 +200,7 @@ struct MethodResultFile {
 pub fn read_result_file(path: &Path) -> Result<ComparableResult, Error> {
     let text = fs::read_to_string(path).map_err(Error::file("read", path))?;
     let value: Value = serde_json::from_str(&text).map_err(Error::damaged_file(path))?;
-    // Only results of methods have this member; a run's figures are computed from its report.
+    // Only results of methods have the member `figures`. The figures of a run are computed from its report.
     if value.get("figures").is_none() {
         let report = read_report_value(path, value)?;
         return Ok(ComparableResult::from_report(&report, run_figures(&report)));

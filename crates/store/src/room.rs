@@ -61,19 +61,19 @@ impl ReportRoom {
     pub(crate) fn reserve_space_in(directory: &Path, size: ReportSize) -> Result<Self, Error> {
         let mut room = Self::default();
         room.files = Some(create_reserve_file(directory, "files", size.wanted_bytes())?);
-        // If this fails, dropping `room` removes the first file.
+        // If this fails, dropping `room` removes the file that reserves the space for the files.
         room.row = Some(create_reserve_file(directory, "row", CATALOGUE_ROW_BYTES)?);
         Ok(room)
     }
 
     /// Frees the space for the files.
-    pub(crate) fn release_files(&mut self) {
+    pub(crate) fn release_file_space(&mut self) {
         release_file(&mut self.files);
     }
 
-    /// Frees the space for the row. Its placeholder may have moved to `directory` since.
-    pub(crate) fn release_row(&mut self, directory: &Path) {
-        // The file moves along when the run's directory is renamed.
+    /// Frees the space for the row. Its placeholder may have moved to `directory` in the meantime.
+    pub(crate) fn release_row_space(&mut self, directory: &Path) {
+        // When the run's directory is renamed, the placeholder moves with it.
         if let Some(name) = self.row.as_ref().and_then(|row| row.file_name()) {
             self.row = Some(directory.join(name));
         }
@@ -88,12 +88,12 @@ impl Drop for ReportRoom {
     }
 }
 
-/// First part of the files' names. They are not content of a run.
+/// First part of the names of placeholder files, which are not content of a run.
 pub(crate) const RESERVED_FILE_PREFIX: &str = ".room-for-";
 
 fn create_reserve_file(directory: &Path, what: &str, bytes: u64) -> Result<PathBuf, Error> {
     let path = directory.join(format!("{RESERVED_FILE_PREFIX}{what}"));
-    match disk::reserve_space(&path, bytes) {
+    match disk::create_file_with_reserved_space(&path, bytes) {
         Ok(()) => Ok(path),
         Err(error) if is_full_disk_kind(error.kind()) => {
             let free = disk::free_bytes(directory).unwrap_or(0);
@@ -105,7 +105,7 @@ fn create_reserve_file(directory: &Path, what: &str, bytes: u64) -> Result<PathB
 
 fn release_file(path: &mut Option<PathBuf>) {
     if let Some(path) = path.take() {
-        // Fails only if it is removed already, and so takes no space.
+        // This fails only if the file was removed already and so takes no space.
         drop(std::fs::remove_file(path));
     }
 }

@@ -4,8 +4,8 @@
 //! <directory of the run>/segments/<hash>.pack                      segments that were stored together
 //! <directory of the run>/segments/<node>.<attempt>/<number>.seg    a segment that an earlier version stored
 //! ```
-//! Invariant: a row means that the file is synced to the disk; the same name never means other bytes. After a [`StoreOutcome`] the
-//! node may delete the segment.
+//! Invariant: if a segment has a row, its file is synced to the disk, and files with the same name have the
+//! same bytes. After a [`StoreOutcome`], the node may delete the segment.
 
 use crate::Error;
 use crate::batch::SegmentBatch;
@@ -26,7 +26,7 @@ pub(crate) const STRAY_SEGMENTS_DIRECTORY: &str = "stray";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
     New,
-    /// It was stored before: this was a repeat.
+    /// The segment was stored before, so this was a repeat.
     Again,
 }
 
@@ -58,7 +58,8 @@ impl RunCatalogue {
     pub(crate) fn late_segment_directory(&self, run: &RunId) -> Result<PathBuf, Error> {
         let under_way = self.unfinished_directory(run)?;
         let listed = self.run_directory(run);
-        // The order matters: a run under way, a run that already has its report, an unknown run.
+        // The order matters: first a run under way, then a run that already has its report, then an unknown
+        // run.
         Ok(match under_way {
             Some(partial) if partial.exists() => partial,
             _ if listed.exists() => listed,

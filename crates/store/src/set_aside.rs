@@ -22,8 +22,8 @@ const MAX_BYTES_PER_NODE: u64 = 4 << 20;
 
 impl RunCatalogue {
     /// Keeps a segment that cannot be read, unless its node has reached its limit. Returns whether it is kept.
-    pub fn set_aside(&self, id: &SegmentId, bytes: &[u8]) -> Result<bool, Error> {
-        // The name becomes a directory. A segment of a node with such a name is dropped.
+    pub fn keep_unreadable_segment(&self, id: &SegmentId, bytes: &[u8]) -> Result<bool, Error> {
+        // The node's name becomes a directory's name. A segment of a node with an unsafe name is dropped.
         if check_node_directory_name(&id.node).is_err() {
             return Ok(false);
         }
@@ -80,11 +80,12 @@ mod tests {
         let bytes = |number: usize| format!("nonsense {number}").into_bytes();
         for _ in 0..2 {
             let kept = (0..MAX_FILES_PER_NODE + 9)
-                .filter(|number| catalogue.set_aside(&id("a"), &bytes(*number)).unwrap());
+                .filter(|number| catalogue.keep_unreadable_segment(&id("a"), &bytes(*number)).unwrap());
             assert_eq!(kept.count(), MAX_FILES_PER_NODE);
         }
-        assert!(catalogue.set_aside(&id("b"), &bytes(0)).unwrap(), "another node has its own room");
-        assert!(!catalogue.set_aside(&id("c"), &vec![7; 5 << 20]).unwrap(), "more than its room");
-        assert!(!catalogue.set_aside(&id("../d"), &bytes(0)).unwrap(), "no name for a directory");
+        let keep = |node: &str, bytes: &[u8]| catalogue.keep_unreadable_segment(&id(node), bytes).unwrap();
+        assert!(keep("b", &bytes(0)), "another node has its own room");
+        assert!(!keep("c", &vec![7; 5 << 20]), "more than its room");
+        assert!(!keep("../d", &bytes(0)), "no name for a directory");
     }
 }

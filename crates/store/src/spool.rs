@@ -5,10 +5,11 @@
 //! controller has stored. The files are the only state: after a crash or a power cut, opening the directory finds every segment
 //! whose number was returned.
 //!
-//! It sends nothing and does not use the fabric. The free space of the disk is an argument.
+//! The spool sends nothing and does not use the fabric. A function that returns the free space of the
+//! disk is an argument.
 //!
-//! Invariants: a segment exists whole or not at all; numbers begin at 0 and have no gaps; the bytes of a number never change; a
-//! journal always ends, if necessary as cut short.
+//! Invariants: a segment exists whole or not at all. Numbers begin at 0 and have no gaps. The bytes of a
+//! number never change. Every journal gets an End, which marks it as cut short if it did not end regularly.
 
 mod allowance;
 mod error;
@@ -37,16 +38,16 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of remembered completed runs, so that none of them begins twice.
+/// Maximum number of completed runs that are remembered, so that no remembered run begins twice.
 const MAX_REMEMBERED_RUNS: usize = 256;
-/// When the spool is nearly full, one interval in this many is stored.
+/// If the spool is nearly full, one interval in this many is stored.
 const COARSE_INTERVAL_DIVISOR: u64 = 10;
 
 /// Limits on the size of a spool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpoolLimits {
-    /// Bytes of all segments. Captures may use half of the spool, intervals three quarters, one in ten
-    /// intervals up to seven eighths, and results all of it. An End is always stored.
+    /// Maximum bytes of all segments. Captures may use half of them, and intervals three quarters. Beyond that, one
+    /// interval in ten is stored up to seven eighths. Results may use all of them. An End is always stored.
     pub bytes: u64,
     /// Bytes that captures and intervals must leave free on the disk.
     pub keep_free: u64,
@@ -87,7 +88,7 @@ pub struct ResultSpool {
     recovered: RecoveredParts,
 }
 
-/// Returns the free bytes of the disk that has a path; `None` if unknown.
+/// Function that returns the free bytes of the disk with this path; `None` if unknown.
 pub type FreeSpaceFunction = Box<dyn Fn(&Path) -> Option<u64> + Send>;
 
 struct SpoolState {
@@ -151,8 +152,9 @@ impl ResultSpool {
         Ok(Self { state: Arc::new(Mutex::new(state)), recovered })
     }
 
-    /// Opens the count of captured bytes that leave the node, with `per_run` bytes allowed for each run. A spool has one such count.
-    pub fn capture_allowance(&self, per_run: u64) -> Result<CaptureAllowance, Error> {
+    /// Opens the count of captured bytes that have left the node, with `per_run` bytes allowed for each run.
+    /// A spool has one such count.
+    pub fn open_capture_allowance(&self, per_run: u64) -> Result<CaptureAllowance, Error> {
         CaptureAllowance::open_in(&self.lock_state().directory, per_run)
     }
 
@@ -169,7 +171,7 @@ impl ResultSpool {
             return Err(Error::BadId(run.0.clone()));
         }
         let mut state = self.lock_state();
-        // Reserved before the run begins: afterwards other programs may fill the disk.
+        // Space is reserved before the run begins, because other programs may fill the disk afterwards.
         state.reserve.allocate_reserve()?;
         let part = SpoolPart::create_in(&state.directory, run.clone(), attempt)?;
         state.parts.insert((run.clone(), attempt), part);
@@ -194,17 +196,17 @@ impl ResultSpool {
     }
 
     /// Number of segments that wait for the controller.
-    pub fn waiting_count(&self) -> u64 {
+    pub fn pending_segment_count(&self) -> u64 {
         self.lock_state().parts.values().map(|part| part.kept.len() as u64).sum()
     }
 
-    /// The bytes of a segment, as they are sent.
+    /// Reads the bytes of a segment as they are sent.
     pub fn read_segment(&self, key: &SegmentKey) -> Result<Vec<u8>, Error> {
         self.lock_state().find_part(&key.run, key.attempt)?.read_segment(key.number)
     }
 
-    /// Deletes the segments of a run below `below`, which the controller has stored. It may be repeated, and does nothing
-    /// for an unknown run.
+    /// Deletes the segments of a run with numbers below `below`, which the controller has stored. The call
+    /// may be repeated, and does nothing for an unknown run.
     pub fn release_segments(&self, run: &RunId, attempt: u32, below: u64) -> Result<(), Error> {
         let mut state = self.lock_state();
         if let Some(part) = state.parts.get_mut(&(run.clone(), attempt)) {
@@ -241,7 +243,8 @@ impl ResultSpool {
         self.lock_state().end_part(run, attempt, cut_short, reason)
     }
 
-    /// Locks the state. A poisoned lock is fine: the files are the truth, and each is whole.
+    /// Locks the state. A poisoned lock does no harm, because the files are the only state and each
+    /// of them is complete.
     fn lock_state(&self) -> MutexGuard<'_, SpoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -271,18 +274,19 @@ impl SpoolState {
         let pieces = bytes.div_ceil(MAX_PAYLOAD_BYTES).max(1);
         let wanted = bytes.saturating_add(pieces.saturating_mul(HEADER + MAX_CAPTURE_NAME_BYTES)) as u64;
         let after = used.saturating_add(wanted);
-        // The less a segment matters, the earlier it is refused: so results find space when intervals and captures no longer do.
+        // Less important segments are refused earlier, so that results find space when intervals and captures
+        // no longer do.
         let fits = match kind {
             SegmentKind::Capture => after <= most / 2 && !self.is_disk_short(wanted),
             SegmentKind::Interval => {
                 let coarse = after > most / 4 * 3;
                 self.intervals_asked += u64::from(coarse);
-                // The first of ten is stored, so that the thinner course begins at once.
+                // The first of ten intervals is stored, so that the reduced rate begins at once.
                 let one_of_many = !coarse || self.intervals_asked % COARSE_INTERVAL_DIVISOR == 1;
                 after <= most / 8 * 7 && one_of_many && !self.is_disk_short(wanted)
             }
             SegmentKind::Result => after <= most,
-            // A journal must always end, and a lost segment takes no space.
+            // A journal must always get its End, and a lost segment takes no space.
             SegmentKind::End | SegmentKind::Lost => true,
         };
         let part = self.find_part(run, attempt)?;
@@ -297,7 +301,8 @@ impl SpoolState {
         Err(Error::Refused { kind, used, most })
     }
 
-    /// Returns whether `wanted` bytes would leave less on the disk than the limits require. If the free space is unknown, they fit.
+    /// Returns whether `wanted` more bytes would leave less free space on the disk than the limits require;
+    /// `false` if the free space is unknown.
     fn is_disk_short(&self, wanted: u64) -> bool {
         (self.free)(&self.directory).is_some_and(|free| free < self.limits.keep_free.saturating_add(wanted))
     }
@@ -310,7 +315,7 @@ impl SpoolState {
         }
     }
 
-    /// Writes a result or an End. On a full disk it gets the reserved space.
+    /// Writes a result or an End. On a full disk, the reserved space is released for it.
     fn write_with_reserve<T>(
         &mut self,
         run: &RunId,
@@ -384,7 +389,7 @@ struct PartDirectory {
 impl PartDirectory {
     fn from_entry(entry: &fs::DirEntry) -> Option<Self> {
         let name = entry.file_name();
-        // The id of a run has no dots, so the last one stands before the attempt.
+        // The id of a run has no dots, so the attempt follows the last dot.
         let (run, attempt) = name.to_str()?.rsplit_once('.')?;
         Some(Self { path: entry.path(), run: RunId(run.to_owned()), attempt: attempt.parse().ok()? })
     }

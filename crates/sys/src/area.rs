@@ -24,11 +24,11 @@ impl SharedArea {
     /// Maps the memory that a descriptor shares: the ring of a packet socket, the values of a BPF map. All pages are made now,
     /// because a hot loop must not wait for a page fault.
     pub(crate) fn map_shared(owner: BorrowedFd<'_>, len: usize, object: &str) -> Result<Self, Error> {
-        Self::map_from(owner, 0, len, object)
+        Self::map_shared_at(owner, 0, len, object)
     }
 
-    /// Maps memory from an offset. The offset selects one of several areas of a descriptor.
-    pub(crate) fn map_from(
+    /// Maps memory at an offset, which selects one of several areas of a descriptor.
+    pub(crate) fn map_shared_at(
         owner: BorrowedFd<'_>,
         offset: u64,
         len: usize,
@@ -49,7 +49,7 @@ impl SharedArea {
         Self::from_mapping(base, len, object)
     }
 
-    /// Allocates zeroed memory of our own in whole pages, to be lent to the kernel.
+    /// Allocates zeroed memory in whole pages, to be lent to the kernel.
     pub(crate) fn allocate_pages(len: usize, object: &str) -> Result<Self, Error> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let kind = MapFlags::PRIVATE | MapFlags::POPULATE;
@@ -80,8 +80,8 @@ impl SharedArea {
         Self { base: NonNull::new(memory).expect("memory for a test"), len, plain: Some(layout) }
     }
 
-    /// A status word. The kernel changes it at any time.
-    pub(crate) fn word(&self, offset: usize) -> &AtomicU32 {
+    /// A status word of 32 bits, which the kernel may change at any time.
+    pub(crate) fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         assert!(
             offset.is_multiple_of(4) && offset + 4 <= self.len,
             "status word at {offset} of {}",
@@ -95,7 +95,7 @@ impl SharedArea {
     }
 
     /// A counter of 64 bits, which the other party may change at any time.
-    pub(crate) fn long(&self, offset: usize) -> &AtomicU64 {
+    pub(crate) fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "counter at {offset} of {}", self.len);
         // SAFETY: in bounds, by the assertion.
         let long = unsafe { self.base.add(offset) }.cast::<u64>();
@@ -104,7 +104,7 @@ impl SharedArea {
         unsafe { AtomicU64::from_ptr(long.as_ptr()) }
     }
 
-    /// Bytes that the status word says are ours.
+    /// Bytes that belong to this process according to the status word.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         let start = self.pointer_to_range(offset, len);
         // SAFETY: the range is in bounds (checked) and valid as long as `self`. The status word has shown the
@@ -112,7 +112,7 @@ impl SharedArea {
         unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
-    /// Bytes that the status word says are ours, to be written.
+    /// Bytes that belong to this process according to the status word, to be written.
     pub(crate) fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
         let start = self.pointer_to_range(offset, len);
         // SAFETY: the range is in bounds (checked) and valid as long as `self`, which is borrowed exclusively. The
@@ -121,13 +121,13 @@ impl SharedArea {
     }
 
     /// The 32-bit number at `offset`.
-    pub(crate) fn number(&self, offset: usize) -> u32 {
+    pub(crate) fn u32_at(&self, offset: usize) -> u32 {
         let bytes = self.bytes(offset, 4);
         u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
     }
 
     /// The 16-bit number at `offset`.
-    pub(crate) fn short(&self, offset: usize) -> u16 {
+    pub(crate) fn u16_at(&self, offset: usize) -> u16 {
         let bytes = self.bytes(offset, 2);
         u16::from_ne_bytes([bytes[0], bytes[1]])
     }
@@ -149,7 +149,7 @@ impl Drop for SharedArea {
             // SAFETY: allocated by `plain` with this layout; no reference outlives `self`.
             return unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) };
         }
-        // SAFETY: the mapping was made by `map_shared` with this address and length; no reference outlives `self`.
+        // SAFETY: `from_mapping` got a mapping with this address and length; no reference outlives `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "a whole mapping of ours can be unmapped");
     }

@@ -20,19 +20,19 @@ use std::os::fd::{AsFd, OwnedFd};
 pub use object::{BpfInstruction, BpfObject};
 
 const MISSING_RIGHTS_TEXT: &str =
-    "needs CAP_BPF and CAP_NET_ADMIN on the machine itself: run as root, or use back end packet";
+    "needs CAP_BPF and CAP_NET_ADMIN outside of user namespaces: run as root, or use back end `packet`";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
     /// Values by index, to be written with [`BpfMap::set_value`].
     Array,
-    /// Values by index in memory that user space shares (`BpfMap::share`).
+    /// Values by index in memory that user space shares (`BpfMap::share_memory`).
     SharedArray,
     /// Programs by index, for tail calls.
     Programs,
-    /// Values by index, one for each processor, to be added up with [`BpfMap::sum_over_cpus`].
+    /// Values by index, one for each processor; [`BpfMap::sum_over_cpus`] adds them up.
     Counters,
-    /// Interfaces by index, for frames to be redirected to ([`BpfMap::set_redirect_exit`]).
+    /// Interfaces by index, to which frames are redirected ([`BpfMap::set_redirect_exit`]).
     Exits,
 }
 
@@ -227,12 +227,13 @@ impl BpfProgram {
                 Err(Error::from_call("bpf(PROG_LOAD)", format!("packetrig's program {name}"), error)
                     .with_rights(MISSING_RIGHTS_TEXT))
             }
-            Err(error) => Err(Self::explain_rejection(name, &mut attr, error)),
+            Err(error) => Err(Self::rejection_error_with_log(name, &mut attr, error)),
         }
     }
 
-    /// Loads the program again, this time with the verifier's log: its last lines name the fault.
-    fn explain_rejection(
+    /// Loads the program again with the verifier's log, whose last lines name the fault. Returns an
+    /// error with these lines.
+    fn rejection_error_with_log(
         name: &'static str,
         attr: &mut attr::ProgramLoadAttributes,
         error: std::io::Error,
@@ -249,8 +250,8 @@ impl BpfProgram {
         Error::from_call("bpf(PROG_LOAD)", format!("{name} [{}]", last.join(" | ")), error)
     }
 
-    /// Attaches it to an interface, in the driver if `native`, else in the kernel's generic path. It
-    /// is detached when the attachment is dropped.
+    /// Attaches the program to an interface, in the driver if `native`, otherwise in the kernel's generic path. The
+    /// program is detached when the attachment is dropped.
     pub fn attach_xdp(
         &self,
         netns: &NetNs,
@@ -277,7 +278,8 @@ impl BpfProgram {
         Ok(BpfAttachment { fd })
     }
 
-    /// Runs it on packets that the stack sends through an interface, beside other programs there, until the attachment is dropped.
+    /// Runs the program on packets that the stack sends through an interface, in addition to other programs there,
+    /// until the attachment is dropped.
     pub fn attach_egress(&self, netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
         let mut attr = attr::LinkCreateAttributes {
             program: call::raw_descriptor(self.fd.as_fd()),
@@ -293,7 +295,7 @@ impl BpfProgram {
         Ok(BpfAttachment { fd })
     }
 
-    /// Runs it at a tracepoint of the kernel, until the attachment is dropped.
+    /// Runs the program at a tracepoint of the kernel, until the attachment is dropped.
     pub fn attach_tracepoint(&self, tracepoint: &std::ffi::CStr) -> Result<BpfAttachment, Error> {
         let mut attr = attr::TracepointOpenAttributes {
             name: tracepoint.as_ptr().addr() as u64,
@@ -307,7 +309,7 @@ impl BpfProgram {
         Ok(BpfAttachment { fd })
     }
 
-    /// Runs it once on a copy of `frame`. Returns its answer, and the frame as the program left it.
+    /// Runs the program once on a copy of `frame`. Returns the program's result, and the frame as it left it.
     pub fn run_program_once(&self, frame: &[u8]) -> Result<(u32, Vec<u8>), Error> {
         // A program may make the frame longer.
         let mut out = vec![0u8; frame.len() + 256];
@@ -363,14 +365,14 @@ impl BpfProgram {
     }
 }
 
-/// A running program; dropping it detaches, unless it is pinned.
+/// An attached program. Dropping this value detaches the program, unless the attachment is pinned.
 #[derive(Debug)]
 pub struct BpfAttachment {
     fd: OwnedFd,
 }
 
 impl BpfAttachment {
-    /// Replaces the running program, without a frame between the two.
+    /// Replaces the attached program. Every frame meets either the old or the new program.
     pub fn replace_program(&self, program: &BpfProgram) -> Result<(), Error> {
         let mut attr = attr::LinkUpdateAttributes {
             link: call::raw_descriptor(self.fd.as_fd()),
@@ -383,8 +385,8 @@ impl BpfAttachment {
         })
     }
 
-    /// Takes the program off its interface now, even if another process holds the attachment, too. On an interface that has gone,
-    /// the program is off already.
+    /// Detaches the program from its interface now, even if another process holds the attachment, too. If the interface
+    /// no longer exists, the program is detached already.
     pub fn detach_program(&self, object: &str) -> Result<(), Error> {
         let mut attr = attr::LinkDetachAttributes { link: call::raw_descriptor(self.fd.as_fd()) };
         let detached = call::invoke_bpf(BpfCommand::LinkDetach, &mut attr).map(drop);

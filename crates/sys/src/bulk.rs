@@ -105,7 +105,8 @@ impl BulkFile {
             && aligned
             && offset.is_multiple_of(DIRECT_WRITE_ALIGNMENT as u64)
         {
-            // A file system that opens with O_DIRECT may still refuse a direct write (EINVAL): from now on through the cache.
+            // A file system that opens with O_DIRECT may still refuse a direct write (EINVAL): then all writes from now
+            // on go through the page cache.
             match direct.write_all_at(bytes, offset) {
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.direct = None,
                 done => return done,
@@ -116,12 +117,14 @@ impl BulkFile {
         Ok(())
     }
 
-    /// Cuts the file after `length` bytes, which removes the remains of a failed write.
+    /// Cuts the file after `length` bytes, which removes what a failed write has left. Pipes and terminals
+    /// stay as they are.
     pub fn truncate_to(&self, length: u64) -> io::Result<()> {
         if self.in_order { Ok(()) } else { self.file.set_len(length) }
     }
 
-    /// Starts writing a part out, and drops the pages before it from the cache. Best effort: it is about memory, not about content.
+    /// Starts writing a part to the disk, and drops pages before it from the cache. Failures are ignored, because only
+    /// the use of memory depends on it.
     fn start_writeback(&self, length: usize, offset: u64) {
         let length = clamp_to_i64(length as u64);
         let start = clamp_to_i64(offset);

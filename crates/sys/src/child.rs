@@ -1,6 +1,6 @@
 //! Child processes that end with us, and signals to them.
 //!
-//! The kernel's guard belongs to the *thread* that starts the child: start children from a thread that
+//! The kernel's signal depends on the *thread* that starts the child: start children from a thread that
 //! outlives them. Signals go only to a child that was not waited for yet, so its number still belongs to it.
 
 use crate::Error;
@@ -26,12 +26,12 @@ fn set_death_signal(parent: Pid) -> std::io::Result<()> {
     if getppid() == Some(parent) { Ok(()) } else { Err(std::io::Error::from_raw_os_error(libc::ESRCH)) }
 }
 
-/// Asks a child to end.
+/// Asks a child to end (SIGTERM).
 pub fn terminate_child(child: &Child) -> Result<(), Error> {
     send_signal(child, Signal::TERM)
 }
 
-/// Has a child read its configuration again (SIGHUP).
+/// Makes a child read its configuration again (SIGHUP).
 pub fn reload_child_configuration(child: &Child) -> Result<(), Error> {
     send_signal(child, Signal::HUP)
 }

@@ -94,17 +94,18 @@ pub fn sleep_until_ns(until_ns: u64) {
     }
 }
 
-/// Hints to the processor that the caller spins.
+/// Tells the processor that the caller waits in a busy loop.
 pub fn spin_hint() {
     std::hint::spin_loop();
 }
 
-/// Makes the kernel wake the calling thread when asked, instead of up to 50 us later.
+/// Makes the kernel wake the calling thread at the requested time, instead of up to 50 us later.
 pub fn tighten_timer_slack() -> Result<(), Error> {
     set_timer_slack(1)
 }
 
-/// Sets how much later than asked the kernel may wake the calling thread; the kernel rounds zero up to its usual 50 us.
+/// Sets how much later than requested the kernel may wake the calling thread. For zero the kernel uses its
+/// default of 50 us.
 pub fn set_timer_slack(ns: u64) -> Result<(), Error> {
     rustix::thread::set_current_timer_slack(NonZeroU64::new(ns))
         .map_err(|errno| Error::from_call("prctl(PR_SET_TIMERSLACK)", "this thread", errno))
@@ -116,7 +117,7 @@ pub(crate) fn to_timespec(ns: u64) -> Timespec {
 }
 
 /// Converts a duration; one of more than 584 years is cut to that.
-pub(crate) fn timespec_of(duration: Duration) -> Timespec {
+pub(crate) fn duration_to_timespec(duration: Duration) -> Timespec {
     to_timespec(duration.as_nanos().try_into().unwrap_or(u64::MAX))
 }
 

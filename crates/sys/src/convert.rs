@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-/// Index in a ring with this many places for a counter that only grows.
+/// Index in a ring of `places` entries for a counter that only grows.
 pub(crate) fn ring_index(counter: u64, places: u64) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "below `places`, which are all in memory")]
     let place = (counter % places) as usize;

@@ -8,14 +8,14 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// Bytes that an ordinary process may still write where `path` is.
+/// Bytes that an ordinary process may still write on the file system of `path`.
 pub fn free_bytes(path: &Path) -> Result<u64, Error> {
     let facts = rustix::fs::statvfs(path)
         .map_err(|errno| Error::from_call("statvfs", path.display().to_string(), errno))?;
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
-/// Syncs created, renamed or removed entries of `directory`.
+/// Writes created, renamed and removed entries of `directory` to the disk.
 pub fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
@@ -40,7 +40,7 @@ pub fn create_directories_below(
 
 /// Creates a file of `bytes` with reserved space on the disk. Removing the file frees the space. If the whole
 /// space cannot be reserved, the file is removed.
-pub fn reserve_space(path: &Path, bytes: u64) -> io::Result<()> {
+pub fn create_file_with_reserved_space(path: &Path, bytes: u64) -> io::Result<()> {
     let made = private_files::create_file(path).and_then(|mut file| {
         // `fallocate` refuses a length of zero.
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1)) {
@@ -57,8 +57,8 @@ pub fn reserve_space(path: &Path, bytes: u64) -> io::Result<()> {
     made
 }
 
-/// Reserves space for this many bytes behind `from`, which may be beyond the end of a file; its length stays. Cutting the
-/// file gives the space back. On a file system without this ability nothing happens.
+/// Reserves space for this many bytes from offset `from` on, which may be beyond the end of the file. The length of the
+/// file stays. Truncating the file gives the space back. On a file system without this ability nothing happens.
 pub fn reserve_space_beyond(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes.max(1)) {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
@@ -68,7 +68,7 @@ pub fn reserve_space_beyond(file: &File, from: u64, bytes: u64) -> io::Result<()
 
 fn write_zeros(file: &mut File, bytes: u64) -> io::Result<()> {
     io::copy(&mut io::repeat(0).take(bytes), file)?;
-    // Delayed allocation: only now does a full disk show.
+    // Because of delayed allocation, a full disk may show only when the data is synced.
     file.sync_all()
 }
 
@@ -81,9 +81,9 @@ mod tests {
         use std::os::unix::fs::MetadataExt as _;
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("room");
-        reserve_space(&path, 1 << 20).unwrap();
+        create_file_with_reserved_space(&path, 1 << 20).unwrap();
         assert!(std::fs::metadata(&path).unwrap().blocks() * 512 >= 1 << 20);
-        reserve_space(&path, 1 << 60).unwrap_err();
+        create_file_with_reserved_space(&path, 1 << 60).unwrap_err();
         assert!(!path.exists());
         let mut written = private_files::create_file(&path).unwrap();
         write_zeros(&mut written, 100_000).unwrap();

@@ -23,7 +23,7 @@ pub enum Error {
         /// Command that lists the existing ones.
         remedy: &'static str,
     },
-    /// Somebody else holds it.
+    /// Another process holds the object.
     #[error("{object} is in use by {}", holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}")))]
     Busy {
         object: String,
@@ -35,7 +35,7 @@ pub enum Error {
         "cannot find the user of a local connection: neither SOCK_DIAG nor /proc/net/tcp shows it: {source}"
     )]
     UnknownOwner { source: std::io::Error },
-    /// The kernel or driver lacks it.
+    /// The kernel or driver lacks a feature.
     #[error(transparent)]
     Unsupported(#[from] UnsupportedFeature),
 }
@@ -64,7 +64,7 @@ impl Error {
         self
     }
 
-    /// Returns true if rights are missing, and nothing else.
+    /// Returns true if the call failed because rights are missing.
     pub fn is_permission_error(&self) -> bool {
         matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
     }

@@ -21,7 +21,7 @@ pub struct EthtoolCalls {
     socket: OwnedFd,
 }
 
-/// Work that the stack or the card does on frames, unseen by user space.
+/// Work that the stack or the card does on frames before user space sees them, or after it sent them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Offload {
@@ -127,7 +127,7 @@ pub struct StampAbilities {
 /// Stamping mode of a card (struct hwtstamp_config).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HwStamping {
-    /// Frames that it sends are stamped if a socket asks for it.
+    /// The card stamps sent frames for sockets that request it.
     pub departures: bool,
     /// Filter for stamps of received frames, the kernel's number: 0 is none, 1 is all.
     pub arrivals: u32,
@@ -228,7 +228,7 @@ impl EthtoolCalls {
         }
     }
 
-    /// The answer to a command that reads one number.
+    /// Sends a command that reads one number, and returns the number.
     fn read_word(&self, name: &str, command: u32) -> Result<u32, Error> {
         let mut request = [command, 0];
         self.call_driver(name, &mut request).map_err(|errno| ethtool_error("ETHTOOL_GFLAGS", name, errno))?;
@@ -249,7 +249,8 @@ impl EthtoolCalls {
             }
         };
         let set = self.call_driver(name, &mut request);
-        // The kernel accepts some settings and leaves them as they are, where another setting requires it (netdev_fix_features).
+        // The kernel may accept a setting and not change it, if another setting requires the old value
+        // (netdev_fix_features).
         if set.is_ok() && self.is_offload_on(name, offload)? == on {
             return Ok(true);
         }
@@ -260,7 +261,7 @@ impl EthtoolCalls {
             _ => UnsupportedFeature {
                 feature: "switching an offload",
                 needs: format!("a driver that can set {} {}", offload.name(), if on { "on" } else { "off" }),
-                found: format!("{name}, whose driver has it fixed"),
+                found: format!("{name}, whose driver does not allow this change"),
             }
             .into(),
         })

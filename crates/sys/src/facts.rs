@@ -1,4 +1,4 @@
-//! Facts about the machine and its interfaces, in one value to be shown or judged.
+//! Facts about the machine and its interfaces, which other code shows or evaluates.
 //!
 //! This module owns nothing, changes nothing and judges nothing. Facts that a driver or kernel does
 //! not report are absent.
@@ -51,15 +51,15 @@ pub struct InterfaceFacts {
     pub offloads: Vec<Offload>,
     /// Stamping abilities of the interface.
     pub timestamping: Option<StampAbilities>,
-    /// XDP abilities; absent on kernels that cannot be asked.
+    /// XDP abilities; absent if the kernel does not report them.
     pub xdp: Option<XdpFeatures>,
     pub addresses: Vec<IpAddr>,
     /// A default route leaves through it.
     pub default_route: bool,
 }
 
-/// Tries something in this namespace and returns the reason if it does not work.
-fn probe_obstacle(tried: impl Fn(&NetNs) -> Result<(), Error>) -> Option<String> {
+/// Calls `tried` with the current namespace. Returns the error as text if it fails.
+fn error_text_if_failing(tried: impl Fn(&NetNs) -> Result<(), Error>) -> Option<String> {
     NetNs::current().and_then(|netns| tried(&netns)).err().map(|error| error.to_string())
 }
 
@@ -72,8 +72,8 @@ pub fn read_machine_facts() -> MachineFacts {
         processors: sched::allowed_cpus().map_or(1, |cpus| cpus.len()),
         lab_obstacle: userns::lab_obstacle().as_ref().map(UnsupportedFeature::to_string),
         bpf_obstacle: xdp::bpf_obstacle().map(|error| error.to_string()),
-        af_xdp_obstacle: probe_obstacle(|netns| xsk::af_xdp_obstacle(netns).map_or(Ok(()), Err)),
-        pktgen_obstacle: probe_obstacle(|netns| Pktgen::open_in(netns).map(drop)),
+        af_xdp_obstacle: error_text_if_failing(|netns| xsk::af_xdp_obstacle(netns).map_or(Ok(()), Err)),
+        pktgen_obstacle: error_text_if_failing(|netns| Pktgen::open_in(netns).map(drop)),
         walls: OfferedProtections::probe_kernel(),
         hindering_settings: machine_setting::hindering_settings(),
     }
@@ -106,7 +106,7 @@ fn describe_interface(
             .filter(|o| ethtool.is_offload_on(name, *o).unwrap_or(false))
             .collect(),
         timestamping: ethtool.read_stamp_abilities(name).ok(),
-        xdp: netdev::xdp_features(netns, link.index).ok(),
+        xdp: netdev::read_xdp_features(netns, link.index).ok(),
         addresses: addresses.iter().filter(|a| a.index == link.index).map(|a| a.ip).collect(),
         default_route: routes.contains(&link.index),
         link,

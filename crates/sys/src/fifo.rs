@@ -37,10 +37,12 @@ impl FifoReader {
             OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).map_err(failed)?;
         let facts = file.metadata().map_err(failed)?;
         if !facts.file_type().is_fifo() {
-            return Err(failed(std::io::Error::other("this is not a named pipe")));
+            return Err(failed(std::io::Error::other("the file is not a named pipe")));
         }
         if facts.mode() & WRITABLE_BY_ALL != 0 {
-            return Err(failed(std::io::Error::other("every user may write to it; run `chmod o-w` on it")));
+            return Err(failed(std::io::Error::other(
+                "every user can write to this pipe; run `chmod o-w` on it",
+            )));
         }
         Ok(Self { path: path.to_owned(), file, number: facts.ino(), begun: Vec::new() })
     }

@@ -1,4 +1,4 @@
-//! A directory that a thread reaches although it may not look into the directories above it.
+//! A directory that a thread can use even if it has no access to the directories above it.
 //!
 //! A [`HeldDirectory`] owns one descriptor. Its path leads through the descriptor. So every thread of this process can use it,
 //! whatever user the thread [acts](crate::sandbox::act_as_user) as, and a child can use it until it starts its program. Invariant:
@@ -11,14 +11,16 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The working directory of whatever process uses this path. It can be used without looking into the directories above.
+/// Path of the working directory of the process that uses it. The path works even without access
+/// to the directories above.
 pub const WORKING_DIRECTORY: &str = "/proc/self/cwd";
 
 #[derive(Debug)]
 pub struct HeldDirectory(OwnedFd);
 
 impl HeldDirectory {
-    /// Opens the directory, which may be a symbolic link to one. The right to look into it is not needed.
+    /// Opens the directory, which may be a symbolic link to one. No right to read or enter the
+    /// directory itself is needed.
     pub fn open(path: &Path) -> Result<Self, Error> {
         Self::open_with_extra_flags(path, OFlags::empty())
     }

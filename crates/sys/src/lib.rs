@@ -1,7 +1,8 @@
-//! The kernel, made safe: rings, netlink, ethtool, clocks, namespaces, signals. The only crate with `unsafe`.
+//! Safe access to the kernel: rings, netlink, ethtool, clocks, namespaces, signals. The only crate with `unsafe`.
 //!
-//! Its terms are descriptors, bytes, interfaces and nanoseconds, and no product words. Every `unsafe` block holds one operation
-//! and names its invariants. Each module opens with the owner of each descriptor or mapping.
+//! Its API is about descriptors, bytes, interfaces and nanoseconds; it does not know the concepts of the
+//! product. Every `unsafe` block holds one operation and names its invariants. Each module opens with the owner
+//! of each descriptor or mapping.
 #![expect(unsafe_code, reason = "the kernel interface lives here and nowhere else")]
 
 mod area;

@@ -39,14 +39,15 @@ pub struct Link {
     pub kind: Option<String>,
     /// Its hardware address, if it is an Ethernet.
     pub mac: Option<Mac>,
-    /// Largest packet behind the Ethernet header.
+    /// Largest packet after the Ethernet header, in bytes.
     pub mtu: u32,
     /// Largest MTU that the driver accepts, if it reports one.
     pub mtu_limit: Option<u32>,
     pub up: bool,
     /// The other end of the link is present.
     pub carrier: bool,
-    /// The kernel has taken note of the carrier and sends through the queue of the interface, which is a moment later.
+    /// The kernel has noticed the carrier and sends through the queue of the interface. This becomes true
+    /// a moment after `carrier`.
     #[serde(skip)]
     pub in_service: bool,
     pub loopback: bool,
@@ -64,7 +65,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Returns true if a frame that is sent to it or from it now goes through.
+    /// Returns true if the interface can send and receive frames now.
     pub fn is_operational(&self) -> bool {
         self.up && self.carrier && self.in_service
     }
@@ -158,8 +159,8 @@ impl NamespaceLinks {
             .map(|message| link_from_message(&message))
     }
 
-    /// Finds the interface with this number; `None` if there is none (any more).
-    pub fn find_index(&mut self, index: u32) -> Result<Option<Link>, Error> {
+    /// Finds the interface with this number; `None` if there is none, or it was removed.
+    pub fn find_link_if_present(&mut self, index: u32) -> Result<Option<Link>, Error> {
         match self.find_link_by_index(index) {
             Err(Error::Missing { .. }) => Ok(None),
             answered => answered.map(Some),
@@ -210,7 +211,7 @@ impl NamespaceLinks {
         let request = RouteNetlinkMessage::GetAddress(message);
         let asked = self.netlink.request_answers(request, NLM_F_DUMP, &mut |answer| {
             if let RouteNetlinkMessage::NewAddress(message) = answer {
-                addresses.extend(address_of(&message));
+                addresses.extend(address_from_message(&message));
             }
         });
         asked.map_err(|e| Error::from_call("RTM_GETADDR", "addresses", e))?;
@@ -276,7 +277,7 @@ fn require_complete(asked: std::io::Result<usize>, call: &'static str, object: &
 
 fn unreadable_answer(call: &'static str, object: &str) -> Error {
     let source =
-        std::io::Error::new(std::io::ErrorKind::InvalidData, "the kernel's answer has an unknown form");
+        std::io::Error::new(std::io::ErrorKind::InvalidData, "the kernel's answer has an unknown format");
     Error::from_call(call, object, source)
 }
 
@@ -317,7 +318,7 @@ fn link_from_message(message: &LinkMessage) -> Link {
             // -1: the peer's namespace has no number here, so it cannot be identified.
             LinkAttribute::LinkNetNsId(id) => link.peer_netns = Some(*id),
             LinkAttribute::LinkInfo(infos) => {
-                link.kind = kind_of(infos);
+                link.kind = link_kind_from_infos(infos);
                 link.peer = link.peer.or_else(|| stack::tunnel_carrier_interface(infos));
             }
             _ => {}
@@ -326,7 +327,7 @@ fn link_from_message(message: &LinkMessage) -> Link {
     link
 }
 
-fn kind_of(infos: &[LinkInfo]) -> Option<String> {
+fn link_kind_from_infos(infos: &[LinkInfo]) -> Option<String> {
     infos.iter().find_map(|info| match info {
         LinkInfo::Kind(InfoKind::Other(name)) => Some(name.clone()),
         LinkInfo::Kind(kind) => Some(kind.to_string()),
@@ -356,7 +357,7 @@ fn is_global_address(ip: &IpAddr) -> bool {
     }
 }
 
-fn address_of(message: &AddressMessage) -> Option<LinkAddress> {
+fn address_from_message(message: &AddressMessage) -> Option<LinkAddress> {
     // On a point-to-point link `Address` is the far end's and `Local` ours; elsewhere both are ours.
     let local = message.attributes.iter().find_map(|a| match a {
         AddressAttribute::Local(ip) => Some(*ip),

@@ -20,7 +20,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// The kind of file, in the runtime directory.
+/// Directory of the lock files below the runtime directory.
 const LOCKS_DIRECTORY: &str = "locks";
 /// Attempts to make a file again that was removed while it was being locked.
 const MAX_TRIES: usize = 16;
@@ -52,7 +52,7 @@ impl NameLock {
     /// Takes `name` in `netns`; [`Error::Busy`] names `object` and the process that holds it.
     pub fn acquire_name(netns: &NetNs, name: &str, object: &str) -> Result<Self, Error> {
         let path = lock_file_path(netns, name)?;
-        let locked = LockFile::lock_at(&path)
+        let locked = LockFile::try_lock_at(&path)
             .map_err(|error| Error::from_call("lock", path.display().to_string(), error))?;
         // The number in the file is a hint for the message. Only the lock itself decides.
         let Some(file) = locked else {
@@ -82,7 +82,7 @@ pub fn is_name_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
     Ok(is_locked || listeners::has_live_listener(netns, name)?)
 }
 
-/// Returns true if somebody has locked a file of this user. A file that does not exist is not locked.
+/// Returns true if a process has locked a file of this user. A file that does not exist is not locked.
 pub fn is_file_locked(path: &Path) -> std::io::Result<bool> {
     match open_existing_lock_file(path) {
         Ok(file) => Ok(is_locked(&file)),
@@ -101,11 +101,11 @@ fn lock_file_path(netns: &NetNs, name: &str) -> Result<PathBuf, Error> {
 }
 
 impl LockFile {
-    /// Locks the file and makes it if need be; `None` if somebody else has locked it.
-    pub fn lock_at(path: &Path) -> std::io::Result<Option<Self>> {
+    /// Locks the file, and creates it if necessary; `None` if another process has locked it.
+    pub fn try_lock_at(path: &Path) -> std::io::Result<Option<Self>> {
         for _ in 0..MAX_TRIES {
             let mut file = open_lock_file(path)?;
-            if !set_file_lock(&file)? {
+            if !try_lock_file(&file)? {
                 return Ok(None);
             }
             // The last holder may have removed the file after it was opened here: then the lock is on a file
@@ -143,7 +143,7 @@ const fn whole_file_lock() -> libc::flock {
 const F_WRLCK: libc::c_short = 1;
 
 /// Locks the file; false if another open file has the lock.
-fn set_file_lock(file: &File) -> std::io::Result<bool> {
+fn try_lock_file(file: &File) -> std::io::Result<bool> {
     let lock = whole_file_lock();
     // SAFETY: the descriptor is open for as long as `file` is borrowed, and the kernel only reads the structure.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };

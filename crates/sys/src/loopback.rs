@@ -3,7 +3,7 @@
 //! Without them the kernel discards such frames as forged, because it has not routed them itself. Two files of the [runtime
 //! directory](crate::runtime_directory) belong to each network namespace: the record has the settings as they were before the first holder,
 //! and each holder has a shared lock on the other file as long as it needs the settings. The kernel frees the lock of a process that dies.
-//! The last holder restores the settings. If it was killed, the next holder takes over the record, and [`find_unrestored`] finds it.
+//! The last holder restores the settings. If it was killed, the next holder takes over the record, and [`find_unrestored_loopbacks`] finds it.
 //!
 //! Invariant: settings are changed and restored only while the record is held; they are restored only if
 //! there is no holder; and the record is on the disk before the first change.
@@ -14,7 +14,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The kind of file, in the runtime directory.
+/// Directory of these files below the runtime directory.
 const LOOPBACK_DIRECTORY: &str = "loopback";
 /// `accept_local` lets a source pass that is an address of this machine; `route_localnet` lets 127.0.0.0/8 pass, which is
 /// otherwise a martian address.
@@ -22,7 +22,7 @@ const LOOPBACK_SETTINGS: [&str; 2] = ["net/ipv4/conf/lo/accept_local", "net/ipv4
 const SETTING_ON: &str = "1";
 /// Attempts to hold the record; each takes half a second.
 const MAX_HOLD_ATTEMPTS: usize = 20;
-const LOOPBACK_SETTINGS_NAME: &str = "the settings of interface lo";
+const LOOPBACK_SETTINGS_NAME: &str = "the configuration of interface lo";
 
 /// A holder of the open settings. Dropping the last one restores them.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct OpenLoopback {
 }
 
 impl OpenLoopback {
-    /// Opens the settings of a namespace, or joins the processes that have.
+    /// Opens the settings of a namespace, or joins the processes that have opened them.
     pub fn hold_loopback_open(netns: &NetNs) -> Result<Self, Error> {
         let record = LoopbackRecord::for_netns(netns.duplicate()?)?;
         let held = record.lock_record_file()?;
@@ -118,11 +118,12 @@ impl LoopbackRecord {
             .map_err(|error| Error::from_call("write", self.path.display().to_string(), error))
     }
 
-    /// Writes the recorded settings back and removes the record. A setting that somebody else has changed meanwhile stays.
+    /// Writes the recorded settings back and removes the record. A setting that another program
+    /// has changed meanwhile stays.
     fn restore_settings(&self) -> Result<(), Error> {
         let Some(before) = self.read_recorded_settings() else { return Ok(()) };
         for (key, value) in LOOPBACK_SETTINGS.into_iter().zip(before) {
-            // Another value is somebody's later decision, which must not be undone.
+            // Another value was set later by another program or person, and must not be undone.
             if kernel::read_setting(&self.netns, key)? == SETTING_ON {
                 kernel::write_setting(&self.netns, key, &value)?;
             }
@@ -155,23 +156,23 @@ impl UnrestoredLoopback {
         self.record.netns.find_namespace_name().map_or_else(|| "lo".to_owned(), |netns| format!("{netns}/lo"))
     }
 
-    /// Restores them, unless somebody holds them by now.
+    /// Restores the settings, unless a process holds them by now.
     pub fn restore_settings(&self) -> Result<(), Error> {
         let _held = self.record.lock_record_file()?;
         if self.record.has_holders() { Ok(()) } else { self.record.restore_settings() }
     }
 }
 
-/// Finds all such settings of this machine in namespaces that can be found: the caller's namespace
-/// and namespaces with names.
-pub fn find_unrestored() -> Vec<UnrestoredLoopback> {
+/// Finds loopback interfaces whose settings a killed process left changed. Searches the caller's namespace
+/// and all named namespaces.
+pub fn find_unrestored_loopbacks() -> Vec<UnrestoredLoopback> {
     let names = runtime_directory::list_names(&runtime_directory::runtime_path_for(LOOPBACK_DIRECTORY));
     let inodes = names.iter().filter_map(|name| Path::new(name).to_str()?.parse::<u64>().ok());
     let records = inodes
         .filter_map(|inode| LoopbackRecord::for_netns(NetNs::find_namespace_by_inode(inode, None)?).ok());
     let mut found: Vec<_> = records
         .filter(|record| {
-            // A record that a process has now is not left behind.
+            // If the record cannot be locked, a process uses it now, so it is not a leftover.
             let held = runtime_directory::lock_file_for_update(&record.path);
             held.is_some() && record.read_recorded_settings().is_some() && !record.has_holders()
         })
@@ -228,7 +229,7 @@ mod tests {
 
         fn unrestored(&self) -> Option<UnrestoredLoopback> {
             let location = format!("{}/lo", self.0);
-            find_unrestored().into_iter().find(|found| found.location() == location)
+            find_unrestored_loopbacks().into_iter().find(|found| found.location() == location)
         }
     }
 

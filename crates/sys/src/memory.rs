@@ -8,7 +8,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-/// Gives memory that was freed back to the system. Allocators keep it otherwise, as a rule for good.
+/// Gives freed memory back to the system. Otherwise the allocator usually keeps it until the process ends.
 pub fn release_freed_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointer, and the allocator locks its own state. The answer says whether there was any.
@@ -103,7 +103,7 @@ unsafe impl GlobalAlloc for MeteredAllocator {
     }
 }
 
-/// Hints that this will be used soon.
+/// Tells the processor that `line` will be used soon.
 #[inline]
 pub fn prefetch<T>(line: &T) {
     let address = std::ptr::from_ref(line);
@@ -121,7 +121,7 @@ pub fn prefetch<T>(line: &T) {
     let _ = address;
 }
 
-/// The largest page of any kernel's that is not a large one: borders on it are borders of pages.
+/// The largest base page of any supported kernel. Its multiples are page boundaries on every kernel.
 const MAX_PAGE_BYTES: usize = 1 << 16;
 
 /// Asks for large pages for memory that has not been touched yet. Returns true if the kernel accepts.

@@ -1,6 +1,6 @@
 //! XDP abilities of an interface, asked of the kernel without loading a program (generic netlink family `netdev`).
 //!
-//! Each question opens a socket and closes it again; no socket is kept.
+//! Each query opens a socket and closes it again.
 
 use crate::netlink::NetlinkConversation;
 use crate::{Error, UnsupportedFeature, kernel, netns::NetNs};
@@ -34,9 +34,9 @@ pub struct XdpFeatures {
 }
 
 /// Reads the XDP abilities of the interface with this number; unsupported before Linux 6.3.
-pub fn xdp_features(netns: &NetNs, index: u32) -> Result<XdpFeatures, Error> {
+pub fn read_xdp_features(netns: &NetNs, index: u32) -> Result<XdpFeatures, Error> {
     let mut netlink = NetlinkConversation::open_in(netns, NETLINK_GENERIC)?;
-    let family = find_netlink_family(&mut netlink)?;
+    let family = find_netdev_family(&mut netlink)?;
     let mut bits = None;
     let request = GenericMessage::new(family, DEV_GET, DEV_IFINDEX, &index.to_ne_bytes());
     netlink
@@ -50,7 +50,7 @@ pub fn xdp_features(netns: &NetNs, index: u32) -> Result<XdpFeatures, Error> {
     Ok(xdp_features_from_bits(bits.map_or(0, u64::from_ne_bytes)))
 }
 
-fn find_netlink_family(netlink: &mut NetlinkConversation) -> Result<u16, Error> {
+fn find_netdev_family(netlink: &mut NetlinkConversation) -> Result<u16, Error> {
     let mut found = None;
     let request = GenericMessage::new(
         GENL_CONTROLLER_FAMILY,
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn loopback_has_no_native_xdp() {
-        match xdp_features(&NetNs::current().unwrap(), 1) {
+        match read_xdp_features(&NetNs::current().unwrap(), 1) {
             Ok(features) => assert!(!features.native),
             Err(error) => assert!(matches!(error, Error::Unsupported(_)), "{error}"),
         }

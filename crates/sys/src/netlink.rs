@@ -43,8 +43,8 @@ impl NetlinkConversation {
         self.socket.set_netlink_get_strict_chk(true)
     }
 
-    /// Sends a request and gives each answer to `each`; ends with the acknowledgement or the end of the dump. Returns how
-    /// many answers the parser did not understand: a caller that must not miss one checks that it is 0.
+    /// Sends a request and calls `each` with every answer, until the acknowledgement or the end of the dump. Returns
+    /// how many answers the parser did not understand: a caller that must not miss an answer checks that this is 0.
     pub(crate) fn request_answers<M>(
         &mut self,
         request: M,
@@ -90,7 +90,7 @@ impl NetlinkConversation {
                 Ok(answer) => match answer.payload {
                     NetlinkPayload::InnerMessage(message) => each(message),
                     // An error of 0 is the acknowledgement, which ends the conversation.
-                    NetlinkPayload::Error(error) => return result_of(&error).map(|()| true),
+                    NetlinkPayload::Error(error) => return result_from_error_code(&error).map(|()| true),
                     NetlinkPayload::Done(_) => return Ok(true),
                     _ => {}
                 },
@@ -111,7 +111,7 @@ fn connect_socket(protocol: isize) -> std::io::Result<Socket> {
     Ok(socket)
 }
 
-fn result_of(error: &ErrorMessage) -> std::io::Result<()> {
+fn result_from_error_code(error: &ErrorMessage) -> std::io::Result<()> {
     match error.code {
         None => Ok(()),
         Some(code) => Err(std::io::Error::from_raw_os_error(code.get().abs())),

@@ -24,7 +24,7 @@ pub const NETNS_DIRECTORY: &str = "/run/netns";
 const MAX_VISIBLE: usize = 1024;
 const MISSING_RIGHTS_TEXT: &str = "needs CAP_SYS_ADMIN: run as root";
 const CREATED_LATER_TEXT: &str =
-    "this program dropped CAP_SYS_ADMIN before the namespace was made or named; restart it";
+    "this program dropped CAP_SYS_ADMIN before the namespace was made or named; restart the program";
 /// Maximum number of namespaces with a thread that stays there.
 const MAX_RESIDENTS: usize = 256;
 
@@ -89,7 +89,7 @@ impl NetNs {
             .map_err(|error| Error::from_call("mkdir", NETNS_DIRECTORY, error))?;
         let object = path.display().to_string();
         // Creating the file fails if the name is taken: two namespaces must not get the same name.
-        private_files::create_private_file(&path).map_err(|error| {
+        private_files::create_new_private_file(&path).map_err(|error| {
             Error::from_call("create", object.clone(), error).with_rights(MISSING_RIGHTS_TEXT)
         })?;
         let mounted = run_in_new_thread(|| {
@@ -172,7 +172,7 @@ impl NetNs {
             })
     }
 
-    /// Returns true if the calling thread is in it.
+    /// Returns true if the calling thread is in this namespace.
     fn is_calling_thread_inside(&self) -> Result<bool, Error> {
         let callers = std::fs::metadata(CALLER_NETNS_PATH)
             .map_err(|error| Error::from_call("stat", CALLER_NETNS_PATH, error))?;
@@ -187,8 +187,8 @@ impl NetNs {
         Ok(metadata.ino())
     }
 
-    /// The kernel's number for this namespace, which it never uses twice before a reboot, unlike [`Self::inode`]. `None`
-    /// before Linux 5.14.
+    /// The kernel's number for this namespace, which it never uses twice before a reboot, unlike [`Self::inode`].
+    /// `None` before Linux 5.14.
     pub fn cookie(&self) -> Result<Option<u64>, Error> {
         use rustix::net::{AddressFamily, SocketFlags, SocketType};
         let opened = self.run_in_namespace(|| {
@@ -221,7 +221,7 @@ impl NetNs {
         let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         for process in processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
             // Nearly all processes are in a known namespace: opening only the others is three times as fast.
-            let inode = std::fs::metadata(path_of_process(process)).map(|found| found.ino());
+            let inode = std::fs::metadata(netns_path_of_process(process)).map(|found| found.ino());
             if inode.is_ok_and(|inode| !seen.contains(&inode))
                 && let Ok(netns) = Self::namespace_of_process(process)
                 && netns.inode().is_ok_and(|inode| seen.insert(inode))
@@ -235,12 +235,12 @@ impl NetNs {
 
     /// Opens the namespace of a process.
     fn namespace_of_process(process: u32) -> Result<Self, Error> {
-        let path = path_of_process(process);
+        let path = netns_path_of_process(process);
         let file = File::open(&path).map_err(|error| Error::from_call("open", path, error))?;
         Ok(Self { file, label: format!("the namespace of process {process}") })
     }
 
-    /// Finds its name in `/run/netns`; `None` if it is the caller's own or has none.
+    /// Finds the name of the namespace in `/run/netns`; `None` if it is the caller's own, or has no name.
     pub fn find_namespace_name(&self) -> Option<String> {
         let inode = self.inode().ok()?;
         if self.is_calling_thread_inside().unwrap_or(false) {
@@ -251,7 +251,7 @@ impl NetNs {
         })
     }
 
-    /// Its name, or words that describe it.
+    /// The name of the namespace, or words that describe it.
     pub fn label(&self) -> &str {
         &self.label
     }
@@ -280,7 +280,7 @@ pub fn delete_named_namespace(name: &str) -> Result<(), Error> {
     std::fs::remove_file(&path).map_err(|error| Error::from_call("unlink", object, error))
 }
 
-/// Leaves a thread in each of these namespaces, so that later work in them needs no rights. A namespace that
+/// Starts a thread that stays in each of these namespaces, so that later work in them needs no rights. A namespace that
 /// cannot be entered is left out; work in it reports the reason.
 pub fn keep_threads_in(names: &[String]) {
     for name in names.iter().take(MAX_RESIDENTS) {
@@ -311,7 +311,7 @@ fn namespace_path(name: &str) -> Result<PathBuf, Error> {
     if fits { Ok(Path::new(NETNS_DIRECTORY).join(name)) } else { Err(missing_namespace(name)) }
 }
 
-fn path_of_process(process: u32) -> String {
+fn netns_path_of_process(process: u32) -> String {
     format!("/proc/{process}/ns/net")
 }
 

@@ -42,8 +42,8 @@ enum OwnerLookup {
 }
 
 impl ConnectionOwners {
-    /// Prepares for connections of the calling thread's network namespace. It makes one connection to itself to find the method
-    /// that works on this kernel; an error if none does.
+    /// Prepares lookups for connections in the calling thread's network namespace. Makes one connection to itself to
+    /// find the method that works on this kernel. Returns an error if no method works.
     pub fn open_for_this_thread() -> Result<Self, Error> {
         let overflow = overflow_user();
         let netlink = NetlinkConversation::open_in(&NetNs::current()?, NETLINK_SOCK_DIAG);
@@ -81,7 +81,7 @@ pub fn overflow_user() -> u32 {
     text.trim().parse().unwrap_or(65534)
 }
 
-/// The user whom this process acts for.
+/// The effective user of this process.
 pub fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -224,11 +224,11 @@ fn read_number(bytes: &[u8]) -> Option<u32> {
 /// Reads the owner from `/proc`. Both tables count, because IPv6 sockets may hold IPv4 connections.
 fn find_owner_in_proc(pair: SocketPair) -> Option<u32> {
     let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
-    tables.iter().find_map(|path| find_in_table(&fs::read_to_string(path).ok()?, pair))
+    tables.iter().find_map(|path| find_uid_in_tcp_table(&fs::read_to_string(path).ok()?, pair))
 }
 
-/// Columns: number, local address, remote address, state, queues, timer, retransmissions, user, timeout, inode.
-fn find_in_table(table: &str, pair: SocketPair) -> Option<u32> {
+/// Finds the user id of a connection in the text of /proc/net/tcp. Columns: number, local address, remote address, state, queues, timer, retransmissions, user, timeout, inode.
+fn find_uid_in_tcp_table(table: &str, pair: SocketPair) -> Option<u32> {
     table.lines().skip(1).find_map(|line| {
         let columns: Vec<&str> = line.split_ascii_whitespace().collect();
         let row = SocketPair {
@@ -301,9 +301,9 @@ mod tests {
             far: SocketAddr::from(([127, 0, 0, 1], 8080)),
         };
         if cfg!(target_endian = "little") {
-            assert_eq!(find_in_table(table, pair(0xb3d8)), Some(1000));
-            assert_eq!(find_in_table(table, pair(0xb3d9)), None, "a closed socket is nobody's");
-            assert_eq!(find_in_table(table, pair(1)), None);
+            assert_eq!(find_uid_in_tcp_table(table, pair(0xb3d8)), Some(1000));
+            assert_eq!(find_uid_in_tcp_table(table, pair(0xb3d9)), None, "a closed socket is nobody's");
+            assert_eq!(find_uid_in_tcp_table(table, pair(1)), None);
         }
         assert_eq!(parse_table_address("zz"), None);
         assert_eq!(parse_table_address("é100007F:B3D8"), None);

@@ -3,8 +3,8 @@
 //! Each ring owns one AF_PACKET socket and one mapping of its memory. Dropping it unmaps and closes, and the kernel then
 //! also ends promiscuous mode. A ring stays in the network namespace it was opened in. Frames are without FCS.
 //!
-//! The arithmetic of the rings (`tx::Slots`, `rx::Blocks`) works on any memory, so its tests play the kernel's part
-//! themselves. Invariant: a byte is touched only while the status word says that it is ours.
+//! The arithmetic of the rings (`TxSlots`, `RxBlocks`) works on any memory, so its tests play the kernel's part
+//! themselves. Invariant: a byte is accessed only while the status word says that it belongs to this process.
 
 mod plain;
 mod promiscuous;

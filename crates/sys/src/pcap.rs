@@ -62,7 +62,7 @@ type PcapFreeFunction = unsafe extern "C" fn(*mut RawProgram);
 type PcapErrorFunction = unsafe extern "C" fn(*mut PcapHandle) -> *mut c_char;
 type PcapFilterFunction = unsafe extern "C" fn(*const ClassicInsn, *const u8, c_uint, c_uint) -> c_uint;
 
-/// Functions of libpcap that are used.
+/// The functions of libpcap that packetrig uses.
 struct PcapLibrary {
     open_dead: PcapOpenDeadFunction,
     close: PcapCloseFunction,
@@ -76,9 +76,9 @@ struct PcapLibrary {
 pub fn compile_expression(expression: &str) -> Result<ClassicProgram, PcapError> {
     // Releases before 1.8 compile with global state.
     static COMPILE_LOCK: Mutex<()> = Mutex::new(());
-    let library = shared_library()?;
-    let text =
-        CString::new(expression).map_err(|_| expression_error(expression, "it contains a zero byte"))?;
+    let library = load_library_once()?;
+    let text = CString::new(expression)
+        .map_err(|_| expression_error(expression, "the expression contains a zero byte"))?;
     let _one = COMPILE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let dead = PcapCompilerHandle::open_in_library(library)
         .ok_or_else(|| expression_error(expression, "libpcap could not allocate memory"))?;
@@ -90,7 +90,7 @@ pub fn compile_expression(expression: &str) -> Result<ClassicProgram, PcapError>
         return Err(expression_error(expression, &dead.last_error()));
     }
     let program = copy_program(&raw);
-    // SAFETY: the program was filled in by `compile_expression` of this library and is freed once.
+    // SAFETY: the program was filled in by `pcap_compile` of this library and is freed once.
     unsafe { (library.free_code)(&raw mut raw) };
     Ok(program)
 }
@@ -103,7 +103,7 @@ fn expression_error(expression: &str, reason: &str) -> PcapError {
 ///
 /// Panics if the program could run off its end or use memory cells that do not exist.
 pub fn run_filter(program: &[ClassicInsn], frame: &[u8]) -> Result<u32, PcapError> {
-    let library = shared_library()?;
+    let library = load_library_once()?;
     // The interpreter itself checks nothing.
     assert!(is_program_bounded(program), "a program that runs off its end");
     let length: c_uint = clamp_to_u32(frame.len());
@@ -113,10 +113,10 @@ pub fn run_filter(program: &[ClassicInsn], frame: &[u8]) -> Result<u32, PcapErro
 
 /// Returns true if jumps stay inside, the last instruction returns, and cells of memory exist.
 fn is_program_bounded(program: &[ClassicInsn]) -> bool {
-    !program.is_empty() && (0..program.len()).all(|at| stays_inside(program, at))
+    !program.is_empty() && (0..program.len()).all(|at| is_instruction_bounded(program, at))
 }
 
-fn stays_inside(program: &[ClassicInsn], at: usize) -> bool {
+fn is_instruction_bounded(program: &[ClassicInsn], at: usize) -> bool {
     let insn = program[at];
     // The class of the instruction (linux/filter.h): 5 jumps, 6 returns, 2 and 3 store to one of 16 cells. A load (0, 1) reads a cell if
     // its mode is BPF_MEM (0x60). A jump without a condition (JA) has its distance in `k`.
@@ -156,7 +156,7 @@ impl PcapCompilerHandle {
         // SAFETY: the handle is live.
         let text = unsafe { (self.library.error_of)(self.handle.as_ptr()) };
         if text.is_null() {
-            return "libpcap does not understand it".into();
+            return "libpcap does not understand the expression".into();
         }
         // SAFETY: the text is inside the live handle and ends with a zero byte.
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
@@ -170,7 +170,7 @@ impl Drop for PcapCompilerHandle {
     }
 }
 
-fn shared_library() -> Result<&'static PcapLibrary, UnsupportedFeature> {
+fn load_library_once() -> Result<&'static PcapLibrary, UnsupportedFeature> {
     static LIBPCAP: OnceLock<Result<PcapLibrary, UnsupportedFeature>> = OnceLock::new();
     LIBPCAP.get_or_init(|| load_library(&LIBPCAP_NAMES)).as_ref().map_err(Clone::clone)
 }
@@ -192,7 +192,8 @@ fn open_library(name: &CStr) -> Option<NonNull<c_void>> {
 fn find_symbol(library: NonNull<c_void>, name: &CStr) -> Result<NonNull<c_void>, UnsupportedFeature> {
     // SAFETY: `open_library` gave the handle, and the library is never unloaded; the name ends with a zero byte.
     let address = unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) };
-    NonNull::new(address).ok_or_else(|| missing_library(format!("one without {}", name.to_string_lossy())))
+    NonNull::new(address)
+        .ok_or_else(|| missing_library(format!("a libpcap without the function {}", name.to_string_lossy())))
 }
 
 fn load_library(names: &[&CStr]) -> Result<PcapLibrary, UnsupportedFeature> {
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn pcap_expression_compiles_or_is_refused_with_reason() {
-        if let Err(missing) = shared_library() {
+        if let Err(missing) = load_library_once() {
             return eprintln!("skipped: {missing}");
         }
         let program = compile_expression("ip").unwrap();

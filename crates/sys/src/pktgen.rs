@@ -41,7 +41,7 @@ struct PktgenDevice {
 pub struct DeviceProgress {
     /// Frames that the interface's driver took.
     pub sent: u64,
-    /// Frames that it refused for good.
+    /// Frames that the driver refused for good.
     pub errors: u64,
     /// First attempt, monotonic clock, microseconds; 0 before it.
     pub started_us: u64,
@@ -59,7 +59,7 @@ pub struct PktgenRun {
 
 impl Pktgen {
     /// Opens the generator of `netns`. [`Error::Unsupported`] without the module, [`Error::Busy`] if another packetrig has it,
-    /// `EBUSY` if somebody else has given it devices.
+    /// `EBUSY` if another program has given it devices.
     pub fn open_in(netns: &NetNs) -> Result<Self, Error> {
         let netns = NetNs::duplicate(netns)?;
         let threads = netns.run_in_namespace(thread_names)??;
@@ -178,14 +178,14 @@ fn pktgen_object_name(netns: &NetNs) -> String {
     format!("pktgen in {}", netns.label())
 }
 
-/// Error for a set in use: somebody configured it by hand, or was killed before cleaning up.
+/// Error for a set that is in use: another program has configured it, or was killed before it removed its devices.
 fn devices_in_use_error(netns: &NetNs) -> Error {
     Error::Call {
         call: "open",
         object: pktgen_object_name(netns),
         source: std::io::Error::from_raw_os_error(libc::EBUSY),
         remedy: Some(
-            "it has devices already; write `rem_device_all` into each /proc/net/pktgen/kpktgend_* to remove them",
+            "pktgen has devices already; write `rem_device_all` into each /proc/net/pktgen/kpktgend_* to remove them",
         ),
     }
 }
@@ -211,7 +211,7 @@ fn thread_names() -> Result<Vec<String>, Error> {
         return Err(Error::from_call(
             "read",
             PKTGEN_DIRECTORY,
-            std::io::Error::other("no pktgen thread is running"),
+            std::io::Error::other("pktgen has no kernel thread"),
         ));
     }
     Ok(names)
@@ -229,7 +229,7 @@ fn read_file(path: &str) -> Result<String, Error> {
 }
 
 fn write_pktgen_command(path: &str, command: &str) -> Result<(), Error> {
-    // The kernel treats the last byte of `start_devices` as a newline.
+    // The kernel takes the last byte of a command such as `start` for a newline.
     let written = open_file(path)?.write_all(format!("{command}\n").as_bytes());
     written.map_err(|error| {
         Error::from_call("write", format!("{path}: {command}"), error).with_rights(MISSING_RIGHTS_TEXT)

@@ -48,7 +48,7 @@ impl HeldPort {
             // would not prevent the kernel from answering.
             rustix::net::listen(&socket, 1).map_err(|errno| port_error("listen", address, errno))?;
         }
-        let port = port_of(&socket).map_err(|errno| port_error("getsockname", address, errno))?;
+        let port = bound_port(&socket).map_err(|errno| port_error("getsockname", address, errno))?;
         Ok(Self { _socket: socket, port })
     }
 
@@ -66,11 +66,12 @@ fn port_error(call: &'static str, address: SocketAddr, errno: Errno) -> Error {
     }
 }
 
-fn port_of(socket: &OwnedFd) -> Result<u16, Errno> {
+fn bound_port(socket: &OwnedFd) -> Result<u16, Errno> {
     SocketAddr::try_from(rustix::net::getsockname(socket)?).map(|bound| bound.port())
 }
 
-/// A TCP port that nobody else gets, and that nobody listens at: the kernel answers with a reset, as it does for any closed port.
+/// A TCP port that no other program can use, and at which no program listens: the kernel answers with a reset, as
+/// for any closed port.
 #[derive(Debug)]
 pub struct ReservedPort {
     _socket: OwnedFd,
@@ -91,7 +92,7 @@ impl ReservedPort {
         })?;
         let socket = opened.map_err(|errno| port_error("socket", address, errno))?;
         rustix::net::bind(&socket, &address).map_err(|errno| port_error("bind", address, errno))?;
-        let port = port_of(&socket).map_err(|errno| port_error("getsockname", address, errno))?;
+        let port = bound_port(&socket).map_err(|errno| port_error("getsockname", address, errno))?;
         Ok(Self { _socket: socket, port })
     }
 

@@ -28,13 +28,13 @@ pub fn restrict_new_files_to_owner() {
     rustix::process::umask(Mode::from_bits_truncate(0o077));
 }
 
-/// Makes the file, or empties the existing one.
+/// Creates the file, or empties the existing one.
 pub fn create_file(path: &Path) -> io::Result<File> {
     open_private(path, FileOpening::Emptied)
 }
 
-/// Makes the file; an error if there is one.
-pub fn create_private_file(path: &Path) -> io::Result<File> {
+/// Creates the file; an error if it exists already.
+pub fn create_new_private_file(path: &Path) -> io::Result<File> {
     open_private(path, FileOpening::New)
 }
 
@@ -58,6 +58,8 @@ pub fn write_file(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
 pub enum SecretFileError {
     #[error(transparent)]
     Io(#[from] io::Error),
+    #[error("it is not a regular file")]
+    NotRegular,
     #[error("other users can read it; run `chmod 600` on it")]
     Exposed,
     #[error("it belongs to user {0}, who can change it; run `chown` on it")]
@@ -69,7 +71,10 @@ pub fn read_secret(path: &Path, most: u64) -> Result<String, SecretFileError> {
     let file = File::open(path)?;
     // These are facts of the open file, not of the path: so the checked file is the file that is read.
     let facts = file.metadata()?;
-    if !facts.is_file() || facts.mode() & 0o077 != 0 {
+    if !facts.is_file() {
+        return Err(SecretFileError::NotRegular);
+    }
+    if facts.mode() & 0o077 != 0 {
         return Err(SecretFileError::Exposed);
     }
     if facts.uid() != rustix::process::geteuid().as_raw() && facts.uid() != 0 {
@@ -187,13 +192,27 @@ mod tests {
         fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
         write_file(&file, "new").unwrap();
         open_to_append(&file).unwrap().write_all(b"er").unwrap();
-        create_private_file(&file).unwrap_err();
+        create_new_private_file(&file).unwrap_err();
         drop(open_or_create(&file).unwrap());
         assert_eq!(fs::read_to_string(&file).unwrap(), "newer");
         let modes = [base.path().join("a"), deep.clone(), file].map(|path| mode(&path));
         assert_eq!(modes, [0o700, 0o700, 0o600]);
-        drop(create_private_file(&deep.join("g")).unwrap());
+        drop(create_new_private_file(&deep.join("g")).unwrap());
         assert_eq!(mode(&deep.join("g")), 0o600);
+    }
+
+    #[test]
+    fn secret_is_read_from_private_regular_file_only() {
+        let base = tempfile::tempdir().unwrap();
+        let file = base.path().join("key");
+        fs::write(&file, "secret").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(read_secret(&file, 100), Err(SecretFileError::Exposed)));
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(read_secret(&file, 100).unwrap(), "secret");
+        // Others may read the directory, but that is not its fault.
+        fs::set_permissions(base.path(), Permissions::from_mode(0o755)).unwrap();
+        assert!(matches!(read_secret(base.path(), 100), Err(SecretFileError::NotRegular)));
     }
 
     #[test]

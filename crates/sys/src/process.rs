@@ -21,7 +21,7 @@ pub fn current_process_id() -> u32 {
     std::process::id()
 }
 
-/// Asks a process to end in good order.
+/// Asks a process to end (SIGTERM).
 pub fn ask_process_to_end(number: u32) -> Result<(), Error> {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
     // No process can have this number, so there is none to end.

@@ -1,4 +1,4 @@
-//! Queueing disciplines of an interface, as the kernel says they are.
+//! Queueing disciplines of an interface, as the kernel reports them.
 //!
 //! This module owns nothing and changes nothing. It reads the settings of other programs, because most
 //! queueing disciplines ignore the release time of a frame.
@@ -28,7 +28,8 @@ pub struct QueueingDiscipline {
 /// Settings of an `etf` qdisc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct EtfSettings {
-    /// A frame is taken up this long before its due time: in software it may leave that early.
+    /// The qdisc takes a frame from its queue this long before its due time. Without offload the frame
+    /// may leave that early.
     pub delta_ns: i32,
     /// Clock of the release times (`CLOCK_TAI` is 11).
     pub clock: i32,

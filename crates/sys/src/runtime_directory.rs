@@ -50,12 +50,12 @@ pub fn runtime_directory() -> PathBuf {
     let home = find_home_directory(outer_user()).zip(boot_id().ok());
     let home =
         home.map(|(home, boot)| home.join(".cache").join(RUN_DIRECTORY_NAME).join(format!("run-{boot}")));
-    users_directory(Path::new(USER_RUN_DIRECTORIES), &std::env::temp_dir(), home, outer_user())
+    user_runtime_directory(Path::new(USER_RUN_DIRECTORIES), &std::env::temp_dir(), home, outer_user())
 }
 
 /// Directory of an ordinary user. Nobody else can take away a directory that a session manager made. The environment is not
 /// used, because all processes of a user must agree, also those of `sudo -u` and of services.
-fn users_directory(users: &Path, temporary: &Path, home: Option<PathBuf>, user: u32) -> PathBuf {
+fn user_runtime_directory(users: &Path, temporary: &Path, home: Option<PathBuf>, user: u32) -> PathBuf {
     let session = users.join(user.to_string());
     if is_own_directory(&session) {
         return session.join(RUN_DIRECTORY_NAME);
@@ -78,7 +78,7 @@ fn belongs_to_another_user(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() != ThreadRights::current().user)
 }
 
-/// Longest file that is read. Files of a tap with many interfaces take some kilobytes.
+/// Maximum number of bytes of a file that is read. Files of a tap with many interfaces take some kilobytes.
 const LONGEST_FILE: u64 = 1 << 20;
 /// Maximum number of files that are listed.
 const MAX_FILES: usize = 4096;
@@ -100,7 +100,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::renameat(&directory, &draft, &directory, name)?)
     });
     if written.is_err() {
-        // A full disk must not fill with drafts. The first error is the one that explains.
+        // Drafts must not fill the disk. The first error explains the failure.
         ignore_failure(rustix::fs::unlinkat(&directory, &draft, AtFlags::empty()));
     }
     written
@@ -156,8 +156,9 @@ pub fn list_names(directory: &Path) -> Vec<OsString> {
     names.filter(|name| name != "." && name != "..").take(MAX_FILES).collect()
 }
 
-/// Makes a directory that is this user's own, if need be, and names its file system and its number there.
-pub fn identify_directory(directory: &Path) -> io::Result<(u64, u64)> {
+/// Creates a directory that is this user's own, if necessary. Returns the number of its file system, and
+/// its inode number there.
+pub fn create_and_identify_directory(directory: &Path) -> io::Result<(u64, u64)> {
     let found = rustix::fs::fstat(create_directory(directory)?)?;
     Ok((found.st_dev, found.st_ino))
 }
@@ -197,7 +198,7 @@ pub(crate) fn open_lock_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file that may be locked, if it is there, to see whether it is.
+/// Opens an existing lock file, to see whether it is locked.
 pub(crate) fn open_existing_lock_file(path: &Path) -> io::Result<File> {
     let directory = open_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     // Looking at a lock takes no right to write, which a program in a sandbox may lack.
@@ -272,7 +273,7 @@ fn create_directory(directory: &Path) -> io::Result<OwnedFd> {
     open_own_directory(opened.as_fd(), name, directory)
 }
 
-/// Error of making a directory. No file can be made where another user was first.
+/// Error for a directory that could not be made. If the permission is missing, another user owns the directory above.
 fn creation_error(directory: &Path, error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::PermissionDenied { ownership_error(directory) } else { error }
 }

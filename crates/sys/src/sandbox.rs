@@ -8,7 +8,7 @@
 //! 2. [`Sandbox::confine_process`], after opening: another user, the capabilities that stay, and a seccomp filter, in *every* thread.
 //!
 //! [`confine_thread`] gives a class of threads fewer rights than the process has. Threads share their memory:
-//! this stops a thread that is deceived, but not one with code that an attacker has replaced.
+//! this stops a thread that an attacker tricks into a call, but not one whose code an attacker has replaced.
 //!
 //! This module owns nothing. Rights that were given up never come back. [`ActiveProtections::missing`] lists
 //! the protections that this kernel lacks.
@@ -48,13 +48,13 @@ pub struct SandboxPolicy {
     pub files: FileRules,
     /// TCP ports it may use.
     pub tcp: TcpRules,
-    /// The process may ask other processes by abstract sockets: for locks that the processes of a machine share.
+    /// The process may connect to abstract sockets of other processes: for locks that the processes of a machine share.
     pub asks_processes: bool,
 }
 
 /// A process in the first stage.
 #[derive(Debug)]
-#[must_use = "the capabilities that opening needs are dropped by `close`"]
+#[must_use = "only `confine_process` drops the capabilities that opening needs"]
 pub struct Sandbox {
     kept: ProcessCapabilities,
     landlock: Result<u32, MissingProtection>,
@@ -105,7 +105,7 @@ pub fn run_confined<T: Send>(
     })
 }
 
-/// Leaves the calling thread, and programs that it starts, these capabilities at most.
+/// Limits the calling thread, and programs that it starts, to these capabilities.
 pub fn limit_rights(most: ProcessCapabilities) -> Result<(), Error> {
     let most = most.intersect_with(ProcessCapabilities::read_permitted()?);
     capabilities::block_privilege_gain(most, true)?;

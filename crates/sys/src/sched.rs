@@ -32,7 +32,7 @@ pub fn pin_thread(cpu: usize) -> Result<(), Error> {
         .map_err(|errno| Error::from_call("sched_setaffinity", object, errno))
 }
 
-/// Asks that the calling thread goes before ordinary ones (niceness -15); needs CAP_SYS_NICE.
+/// Gives the calling thread precedence over ordinary threads (niceness -15); needs CAP_SYS_NICE.
 pub fn request_precedence() -> Result<(), Error> {
     rustix::process::setpriority_process(None, -15)
         .map_err(|errno| Error::from_call("setpriority", "this thread", errno))
@@ -41,7 +41,7 @@ pub fn request_precedence() -> Result<(), Error> {
 /// Asks for the FIFO real-time class at `priority` (1 to 99); needs CAP_SYS_NICE or an RLIMIT_RTPRIO that allows it.
 pub fn request_fifo(priority: i32) -> Result<(), Error> {
     set_scheduling_class(libc::SCHED_FIFO, priority)
-        .map_err(|error| error.with_rights("needs CAP_SYS_NICE, or an rtprio limit in limits.conf"))
+        .map_err(|error| error.with_rights("needs CAP_SYS_NICE, or an `rtprio` limit in limits.conf"))
 }
 
 /// Gives up a real-time class of the calling thread.

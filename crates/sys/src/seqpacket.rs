@@ -182,8 +182,8 @@ impl SeqpacketStream {
         self.poll_socket(PollFlags::OUT, within_ns).map(drop)
     }
 
-    /// Waits at most `within_ns`, or until the other end closes the connection, or a message can be sent if `to_send`. Messages that come
-    /// do not end it. Says whether the connection is open.
+    /// Waits at most `within_ns`, or until the other end closes the connection, or a message can be sent if `to_send`.
+    /// Messages that arrive do not end the wait. Returns true if the connection is still open.
     pub fn wait_without_reading(&self, to_send: bool, within_ns: u64) -> Result<bool, Error> {
         let events = if to_send { PollFlags::OUT } else { PollFlags::empty() };
         Ok(!self.poll_socket(events, within_ns)?.contains(PollFlags::HUP))

@@ -15,7 +15,8 @@ static HANGUP_SIGNALS: AtomicU32 = AtomicU32::new(0);
 /// Signals that are latched.
 const LATCHED_SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// Starts latching SIGINT, SIGTERM and SIGHUP. The first of a kind is noted, the second kills as usual.
+/// Starts latching SIGINT, SIGTERM and SIGHUP. The first signal of a kind is only recorded; the second one ends
+/// the process as usual.
 pub fn latch_end_signals() -> Result<(), Error> {
     LATCHED_SIGNALS.into_iter().try_for_each(install_latch)
 }

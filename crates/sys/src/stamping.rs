@@ -1,8 +1,9 @@
 //! Time stamps of the kernel and of the network device for frames that a socket sends and receives.
 //!
 //! ```text
-//!  request(socket, wanted) ... send ... reports(socket) -> stamps of departure, by number of the packet; drops for its release time
-//!                              receive(socket)          -> a packet with its stamps of arrival
+//!  request_stamps(socket, wanted) ... send ... drain_reports(socket)  -> stamps of departure, by number of the packet;
+//!                                                                        drops because of the release time
+//!                                     receive_packet(socket) -> a packet with its stamps of arrival
 //! ```
 //! This module owns nothing: the caller has the socket. Software stamps are times of `CLOCK_REALTIME`, stamps
 //! of a device are times of its own clock; both are returned unchanged.
@@ -54,7 +55,8 @@ impl WantedStamps {
     }
 }
 
-/// Has the kernel stamp the packets that this socket sends and receives from now on. Sent packets are numbered from 0.
+/// Makes the kernel stamp the packets that this socket sends and receives from now on. Sent packets
+/// are numbered from 0.
 pub fn request_stamps(socket: &impl AsFd, wanted: WantedStamps) -> Result<(), Error> {
     // Off first: the kernel restarts the numbers (OPT_ID) only when the option is switched on.
     set_flags(socket, 0)?;
@@ -97,7 +99,8 @@ pub struct ReceivedPacket {
     pub class: Option<u8>,
 }
 
-/// Takes a packet that waits in the socket. `None`: there is none, or ICMP has reported that nothing listens where one was sent to.
+/// Receives a packet that waits in the socket. `None`: no packet waits, or ICMP has reported that no program listens at
+/// an address to which a packet was sent.
 pub fn receive_packet(socket: &impl AsFd, buffer: &mut [u8]) -> Result<Option<ReceivedPacket>, Error> {
     let mut message = ControlledMessage::new();
     let Some(length) = message.receive_from(socket, buffer, libc::MSG_DONTWAIT)? else { return Ok(None) };
@@ -111,10 +114,11 @@ pub fn receive_packet(socket: &impl AsFd, buffer: &mut [u8]) -> Result<Option<Re
         hops = hops.or_else(|| control.read_hop_limit());
         class = class.or_else(|| control.read_traffic_class());
     }
-    Ok(Some(ReceivedPacket { length, from: address_of(message.sender_address()), stamps, hops, class }))
+    let from = socket_address_from_storage(message.sender_address());
+    Ok(Some(ReceivedPacket { length, from, stamps, hops, class }))
 }
 
-fn address_of(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+fn socket_address_from_storage(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match i32::from(name.ss_family) {
         libc::AF_INET => {
             // SAFETY: the family identifies the type; the storage is large enough and aligned for any address.

@@ -3,7 +3,8 @@
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Returns the characters in a line of the terminal; `None` if it is no terminal or does not know.
+/// Returns the number of characters in a line of the terminal; `None` if it is not a terminal, or does
+/// not report its size.
 pub fn terminal_column_count(terminal: impl AsFd) -> Option<u16> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the descriptor is borrowed for the call, and the kernel writes one `winsize` to a live value of ours.

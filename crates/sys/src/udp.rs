@@ -13,7 +13,7 @@ pub use stamped::{ArrivedDatagram, StampedSocket};
 pub use watched::WatchedSocket;
 
 use crate::Error;
-use crate::clock::timespec_of;
+use crate::clock::duration_to_timespec;
 use crate::packet::socket::{attach_filter, call_error, length_of};
 use crate::ports::DROP_ALL_FILTER;
 use rustix::net::sockopt;
@@ -76,7 +76,7 @@ impl UdpReceiver {
         mut take: impl FnMut(&[u8], SocketAddr),
     ) -> Result<usize, Error> {
         use rustix::event::{PollFd, PollFlags, poll};
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timespec_of(wait))) {
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&duration_to_timespec(wait))) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(0),
             Ok(_) => {}
             Err(errno) => return Err(Error::from_call("poll", "a UDP socket", errno)),

@@ -75,8 +75,8 @@ fn unshare_process(flags: UnshareFlags, what: &'static str) -> Result<(), Error>
     })
 }
 
-/// The setting of this machine, if there is one, that keeps an ordinary user from [`enter_lab`]. Other obstacles, such as
-/// a sandbox's filter, show only when it is tried.
+/// The setting of this machine, if there is one, that prevents ordinary users from using [`enter_lab`]. Other
+/// obstacles, such as a sandbox's filter, show only when it is tried.
 pub fn lab_obstacle() -> Option<UnsupportedFeature> {
     USER_NAMESPACE_SETTINGS.iter().find_map(|(path, forbidding, cure)| {
         let found = std::fs::read_to_string(path).ok()?;

@@ -1,8 +1,8 @@
 //! Frames through XDP: received into shared rings ([`rx`]), reduced to their headers ([`meter`]), sent as
 //! live frames ([`tx`]), forwarded between two interfaces with copies to further ones ([`tap`]).
 //!
-//! The BPF programs are `bpf/{receive,meter,send,tap}.bpf.c`; the layouts that both sides share are written down there
-//! and here, and tests run the programs to hold them together.
+//! The BPF programs are `bpf/{receive,meter,send,tap}.bpf.c`. Both sides use the layouts in `bpf/layout/`, and
+//! tests run the programs.
 
 pub mod buckets;
 pub mod meter;
@@ -24,7 +24,7 @@ static SEND_PROGRAM: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(
 /// `return XDP_DROP`.
 const DISCARD_PROGRAM: [u64; 2] = [0x0000_0001_0000_00b7, 0x0000_0000_0000_0095];
 
-/// Drops everything that arrives, in the driver: the least that receiving can cost.
+/// Attaches a program that drops every arriving frame in the driver. This is the smallest possible cost of receiving.
 pub fn attach_discard_program(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
     BpfProgram::load_xdp("discard", &DISCARD_PROGRAM, true)?.attach_xdp(netns, index, true, object)
 }

@@ -1,4 +1,4 @@
-//! Sending whole frames through AF_XDP: memory of ours that the kernel reads frames from ([`XskTx`]).
+//! Sending whole frames through AF_XDP: the kernel reads the frames from memory of this process ([`XskTx`]).
 //!
 //! ```text
 //!   frame memory:  [slot][slot][slot] ...      a slot is one chunk, or several for frames longer than a page

@@ -258,8 +258,8 @@ fn write_own(own: &Path) -> Result<(), Error> {
 fn name_missing(_own: &Path) -> Result<(), Error> {
     let offer = OfferedProtections::probe_kernel();
     let missing = offer.missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-    let is_named = missing.contains("Landlock: this kernel does not have it")
-        && missing.contains("seccomp: this kernel");
+    let is_named =
+        missing.contains("Landlock: this kernel has no Landlock") && missing.contains("seccomp: this kernel");
     if is_named && offer.landlock.is_none() && !offer.seccomp { Ok(()) } else { Err(ErrorKind::Other.into()) }
 }
 

@@ -1,11 +1,11 @@
-//! Network namespaces, cables and devices between them, made for one test or demo and removed with it.
+//! Builds network namespaces, cables and devices between them for one test or demo, and removes them after it.
 //!
 //! ```text
 //!   namespace a            namespace dut             namespace b
 //!   [ eth0 ]-----cable-----[ port0  ?  port1 ]-----cable-----[ eth0 ]
 //! ```
 //! Each tester port is the interface `eth0` in its own namespace, with the location `namespace/eth0`. Dropping the
-//! lab removes the namespaces, and with them everything inside. A lab needs root or a user namespace.
+//! lab removes the namespaces with everything in them. A lab needs root or a user namespace.
 
 mod ready;
 
@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The interface of every tester port.
 pub const INTERFACE: &str = "eth0";
-/// Room for jumbo frames, so that no test meets the limit unless it sets it.
+/// MTU of all interfaces: large enough for jumbo frames, so that only tests that set another MTU reach the limit.
 const MTU: u32 = 9_216;
 const BRIDGE: &str = "br0";
-// ENOENT of errno(3). The setting has no file in a kernel without IPv6 or without bridge filters.
+// ENOENT of errno(3). In a kernel without IPv6 or without bridge filters, the file of a setting does not exist.
 const ENOENT_ERRNO: i32 = 2;
 
 /// Connection between the ports.
@@ -31,23 +31,23 @@ pub enum PortConnection {
     /// A cable between two ports.
     Cable,
     Bridge,
-    /// There is no connection yet: the interfaces stand alone.
+    /// The neighbours of the ports are not connected to each other.
     Nothing,
     Reference(FaultPlan),
 }
 
-/// A lab. Fields drop in order: the device stops before its interfaces go.
+/// A lab. Its fields are dropped in order, so the device stops before its interfaces are removed.
 #[derive(Debug)]
 pub struct Lab {
     device: Option<Device>,
     passes: Vec<BpfAttachment>,
     ports: Vec<LabPort>,
-    device_space: Option<TestNamespace>,
+    device_namespace: Option<TestNamespace>,
 }
 
 #[derive(Debug)]
 pub struct LabPort {
-    space: TestNamespace,
+    namespace: TestNamespace,
     /// The interface as it was when the lab created it.
     pub link: Link,
 }
@@ -55,16 +55,16 @@ pub struct LabPort {
 impl LabPort {
     /// Location in the product's notation: `namespace/eth0`.
     pub fn location(&self) -> String {
-        format!("{}/{INTERFACE}", self.space.name)
+        format!("{}/{INTERFACE}", self.namespace.name)
     }
 
-    /// Name of its namespace.
+    /// Name of the port's namespace.
     pub fn namespace(&self) -> &str {
-        &self.space.name
+        &self.namespace.name
     }
 
     pub fn netns(&self) -> &NetNs {
-        &self.space.netns
+        &self.namespace.netns
     }
 }
 
@@ -92,52 +92,54 @@ impl Lab {
         Self::build_named(&unique_prefix(), &names, PortConnection::Reference(plan))
     }
 
-    /// Builds ports in namespaces `prefix` + name. With an empty prefix the names are meant for users (`tx/eth0`), and two such
-    /// labs cannot exist side by side.
+    /// Builds ports in namespaces with the names `prefix` + name. An empty prefix gives short locations for users
+    /// (`tx/eth0`), but two such labs cannot exist at the same time.
     pub fn build_named<S: AsRef<str>>(
         prefix: &str,
         names: &[S],
         middle: PortConnection,
     ) -> Result<Self, device::Error> {
-        // On a failure below, everything made so far is dropped, and each namespace removes itself with its content.
-        let spaces: Vec<TestNamespace> = names
+        // If a step below fails, the namespaces made so far are dropped, which removes them with their content.
+        let namespaces: Vec<TestNamespace> = names
             .iter()
             .map(|name| TestNamespace::create_quiet_namespace(&format!("{prefix}{}", name.as_ref())))
             .collect::<Result<_, _>>()?;
         if middle == PortConnection::Cable {
-            return Ok(Self::connect_pair(spaces)?);
+            return Ok(Self::connect_pair(namespaces)?);
         }
-        let device_space = TestNamespace::create_quiet_namespace(&format!("{prefix}dut"))?;
+        let device_namespace = TestNamespace::create_quiet_namespace(&format!("{prefix}dut"))?;
         let mut ports = Vec::new();
-        for (index, space) in spaces.into_iter().enumerate() {
-            let near = CableEnd { space: &space, name: INTERFACE, number: index };
-            // The device's ends count from 0x80, so the low byte of a MAC address is unique for up to 128 ports.
-            let far = CableEnd { space: &device_space, name: &device_port(index), number: index + 0x80 };
+        for (index, namespace) in namespaces.into_iter().enumerate() {
+            let near = CableEnd { namespace: &namespace, name: INTERFACE, number: index };
+            // The numbers of the device's ends begin at 0x80, so the low byte of a MAC address is unique for up to 128
+            // ports.
+            let name = device_port_name(index);
+            let far = CableEnd { namespace: &device_namespace, name: &name, number: index + 0x80 };
             create_cable(near, far)?;
-            ports.push(LabPort::from_space(space)?);
+            ports.push(LabPort::from_namespace(namespace)?);
         }
-        let device_ports: Vec<String> = (0..ports.len()).map(device_port).collect();
+        let device_ports: Vec<String> = (0..ports.len()).map(device_port_name).collect();
         let device = match middle {
             PortConnection::Reference(plan) => {
-                Some(Device::start_forwarding(&device_space.netns, &device_ports, &plan)?)
+                Some(Device::start_forwarding(&device_namespace.netns, &device_ports, &plan)?)
             }
             PortConnection::Nothing => None,
             PortConnection::Bridge | PortConnection::Cable => {
-                bridge_ports(&device_space.netns, &device_ports)?;
+                connect_ports_to_bridge(&device_namespace.netns, &device_ports)?;
                 ready::await_forwarding(&ports)?;
                 None
             }
         };
-        Ok(Self { device, passes: Vec::new(), ports, device_space: Some(device_space) })
+        Ok(Self { device, passes: Vec::new(), ports, device_namespace: Some(device_namespace) })
     }
 
-    fn connect_pair(spaces: Vec<TestNamespace>) -> Result<Self, Error> {
-        if let [a, b] = spaces.as_slice() {
-            let near = CableEnd { space: a, name: INTERFACE, number: 0 };
-            create_cable(near, CableEnd { space: b, name: INTERFACE, number: 1 })?;
+    fn connect_pair(namespaces: Vec<TestNamespace>) -> Result<Self, Error> {
+        if let [a, b] = namespaces.as_slice() {
+            let near = CableEnd { namespace: a, name: INTERFACE, number: 0 };
+            create_cable(near, CableEnd { namespace: b, name: INTERFACE, number: 1 })?;
         }
-        let ports = spaces.into_iter().map(LabPort::from_space).collect::<Result<_, _>>()?;
-        Ok(Self { device: None, passes: Vec::new(), ports, device_space: None })
+        let ports = namespaces.into_iter().map(LabPort::from_namespace).collect::<Result<_, _>>()?;
+        Ok(Self { device: None, passes: Vec::new(), ports, device_namespace: None })
     }
 
     pub fn ports(&self) -> &[LabPort] {
@@ -151,39 +153,40 @@ impl Lab {
 
     /// Namespace of the device or bridge between the ports; `None` for a cable.
     pub fn device_netns(&self) -> Option<&NetNs> {
-        self.device_space.as_ref().map(|space| &space.netns)
+        self.device_namespace.as_ref().map(|namespace| &namespace.netns)
     }
 
     /// `namespace/port…` of the neighbour of tester port `index`. Panics for a cable, which has none.
     pub fn device_location(&self, index: usize) -> String {
-        let space = self.device_space.as_ref().expect("a lab with something between its ports");
-        format!("{}/{}", space.name, device_port(index))
+        let namespace = self.device_namespace.as_ref().expect("a lab with something between its ports");
+        format!("{}/{}", namespace.name, device_port_name(index))
     }
 
-    /// Makes the device's end of every cable take the live frames of back end `xdp`.
+    /// Makes the device's end of every cable accept the live frames of back end `xdp`.
     pub fn enable_live_frames(&mut self) -> Result<(), Error> {
-        let Some(space) = &self.device_space else { return Ok(()) };
-        let mut links = NamespaceLinks::open_in(&space.netns)?;
-        let ethtool = EthtoolCalls::open_in(&space.netns)?;
-        for port in (0..self.ports.len()).map(device_port) {
+        let Some(namespace) = &self.device_namespace else { return Ok(()) };
+        let mut links = NamespaceLinks::open_in(&namespace.netns)?;
+        let ethtool = EthtoolCalls::open_in(&namespace.netns)?;
+        for port in (0..self.ports.len()).map(device_port_name) {
             let index = links.find_link_by_name(&port)?.index;
-            // A VLAN tag that travels beside its frame is not seen by a program at the other end.
+            // With this offload, a VLAN tag is not in the bytes of its frame, and a program at the other end would not
+            // see it.
             ethtool.set_offload(&port, Offload::TxVlan, false)?;
-            self.passes.push(xdp::attach_xdp_pass_program(&space.netns, index, &port)?);
+            self.passes.push(xdp::attach_xdp_pass_program(&namespace.netns, index, &port)?);
         }
         Ok(())
     }
 
-    /// Stops the reference device and takes its report; an empty one if there is none.
+    /// Stops the reference device and returns its report; an empty report if there is no device.
     pub fn stop_device(&mut self) -> Result<DeviceReport, device::Error> {
-        self.device.take().map_or_else(|| Ok(DeviceReport::default()), Device::stop_forwarding_device)
+        self.device.take().map_or_else(|| Ok(DeviceReport::default()), Device::stop_and_report)
     }
 }
 
 impl LabPort {
-    fn from_space(space: TestNamespace) -> Result<Self, Error> {
-        let link = NamespaceLinks::open_in(&space.netns)?.find_link_by_name(INTERFACE)?;
-        Ok(Self { space, link })
+    fn from_namespace(namespace: TestNamespace) -> Result<Self, Error> {
+        let link = NamespaceLinks::open_in(&namespace.netns)?.find_link_by_name(INTERFACE)?;
+        Ok(Self { namespace, link })
     }
 }
 
@@ -198,27 +201,27 @@ impl TestNamespace {
     fn create_quiet_namespace(name: &str) -> Result<Self, Error> {
         let netns = NetNs::create_named_namespace(name)?;
         // The value exists before the settings are written: if one fails, its drop removes the namespace.
-        let space = Self { name: name.to_owned(), netns };
+        let namespace = Self { name: name.to_owned(), netns };
         // IPv6 is switched off: packets that the kernel sends by itself would be counted as foreign frames.
         for key in ["net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"] {
-            write_if_setting_exists(&space.netns, key, "1")?;
+            write_if_setting_exists(&namespace.netns, key, "1")?;
         }
         for family in ["iptables", "ip6tables", "arptables"] {
             // The bridge must not pass test frames through the machine's packet filter.
-            write_if_setting_exists(&space.netns, &format!("net/bridge/bridge-nf-call-{family}"), "0")?;
+            write_if_setting_exists(&namespace.netns, &format!("net/bridge/bridge-nf-call-{family}"), "0")?;
         }
-        Ok(space)
+        Ok(namespace)
     }
 }
 
 impl Drop for TestNamespace {
     fn drop(&mut self) {
-        // A failure here has no remedy, and inside a private lab the name ends with the process.
+        // A failure cannot be handled here. In a private mount namespace, the name ends with the process.
         drop(netns::delete_named_namespace(&self.name));
     }
 }
 
-/// Writes a setting. One that this kernel does not have needs no change.
+/// Writes a setting. A setting that this kernel does not have is skipped.
 fn write_if_setting_exists(netns: &NetNs, key: &str, value: &str) -> Result<(), Error> {
     match kernel::write_setting(netns, key, value) {
         Err(error) if error.errno() == Some(ENOENT_ERRNO) => Ok(()),
@@ -226,41 +229,41 @@ fn write_if_setting_exists(netns: &NetNs, key: &str, value: &str) -> Result<(), 
     }
 }
 
-fn device_port(index: usize) -> String {
+fn device_port_name(index: usize) -> String {
     format!("port{index}")
 }
 
-/// Prefix that no other lab of this machine has: process and counter.
+/// Returns a prefix from process ID and a counter, which no other lab of this machine has.
 fn unique_prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("pr{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Locally administered address that identifies the end.
+/// Returns a locally administered MAC address with this number.
 fn local_mac(number: usize) -> Mac {
     // IEEE 802: bit 0x02 of the first byte marks an address that no manufacturer has. 0x50 0x52 are the letters PR.
     let [.., low] = number.to_be_bytes();
     [0x02, 0x50, 0x52, 0, 0, low]
 }
 
-/// One end of a cable: an interface that is to be made.
+/// One end of a cable: an interface to be created.
 #[derive(Clone, Copy)]
 struct CableEnd<'a> {
-    space: &'a TestNamespace,
+    namespace: &'a TestNamespace,
     name: &'a str,
     /// Makes its MAC address unique in the lab.
     number: usize,
 }
 
 fn create_cable(near: CableEnd<'_>, far: CableEnd<'_>) -> Result<(), Error> {
-    // One request makes both ends, the far one directly in its namespace: both may have the same name.
-    let mut links = NamespaceLinks::open_in(&near.space.netns)?;
+    // One request creates both ends, the far one directly in its namespace, so both may have the same name.
+    let mut links = NamespaceLinks::open_in(&near.namespace.netns)?;
     links.create_veth(
         VethEnd { name: near.name, netns: None, mac: Some(local_mac(near.number)) },
-        VethEnd { name: far.name, netns: Some(&far.space.netns), mac: Some(local_mac(far.number)) },
+        VethEnd { name: far.name, netns: Some(&far.namespace.netns), mac: Some(local_mac(far.number)) },
     )?;
     for end in [near, far] {
-        let mut links = NamespaceLinks::open_in(&end.space.netns)?;
+        let mut links = NamespaceLinks::open_in(&end.namespace.netns)?;
         let index = links.find_link_by_name(end.name)?.index;
         links.set_mtu(index, MTU)?;
         links.switch_interface(index, true)?;
@@ -268,7 +271,7 @@ fn create_cable(near: CableEnd<'_>, far: CableEnd<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn bridge_ports(netns: &NetNs, ports: &[String]) -> Result<(), Error> {
+fn connect_ports_to_bridge(netns: &NetNs, ports: &[String]) -> Result<(), Error> {
     let mut links = NamespaceLinks::open_in(netns)?;
     links.create_bridge(BRIDGE)?;
     let bridge = links.find_link_by_name(BRIDGE)?.index;

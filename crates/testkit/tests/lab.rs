@@ -1,5 +1,5 @@
-//! Labs and the device on real interfaces, judged by raw rings at both ends. Needs rights; without them the tests say
-//! so and end.
+//! Labs and the device on real interfaces, judged by raw rings at both ends. Needs rights; without them the tests
+//! say so and end.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use packetrig_sys::clock;

@@ -6,10 +6,10 @@ use std::io;
 
 /// The party at fault for a failure.
 ///
-/// Every error type of the program has a method `blame` that names one of these for each variant, without a default: a
-/// new variant does not compile until somebody has decided. The exit code follows from it (`docs/book/exit-codes.md`), and
-/// a fault that a node reports carries it across the fleet, so that a command ends with the same code
-/// wherever its work was done.
+/// Every error type of the program has a method `blame` that names one of these for each variant, without a default:
+/// a new variant does not compile until somebody has decided. The exit code follows from it
+/// (`docs/book/exit-codes.md`), and a fault that a node reports carries it across the fleet, so that a command ends
+/// with the same code wherever its work was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Blame {

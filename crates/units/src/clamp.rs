@@ -1,7 +1,7 @@
 //! Conversions to another integer; each name says what happens to a value that does not fit.
 //!
-//! `clamp_to_…` is for values that are not negative: a value that does not fit becomes the largest one. If a value always
-//! fits, use a conversion that cannot fail; if a value that does not fit is a fault, return an error.
+//! `clamp_to_…` is for values that are not negative: a value that does not fit becomes the largest one. If a value
+//! always fits, use a conversion that cannot fail; if a value that does not fit is a fault, return an error.
 
 #[inline]
 pub fn clamp_to_u8(value: impl TryInto<u8>) -> u8 {

@@ -1,8 +1,9 @@
 //! Quantities as types: a size is not a rate, a duration is not a point in time, and no quantity is a plain number.
 //!
-//! This crate holds the units that every crate uses: [`Nanos`] and [`MonoTime`] for time, [`FrameSize`] for lengths on the wire,
-//! [`BitRate`] and [`FrameRate`] for load, [`Ratio`] for loss, [`Network`] for addresses, [`text`] for texts from other machines. It parses
-//! and prints them ("10Gbit/s", "64B", "1.5ms"). It reads no clock and handles no packets.
+//! This crate holds the units that every crate uses: [`Nanos`] and [`MonoTime`] for time, [`FrameSize`] for
+//! lengths on the wire, [`BitRate`] and [`FrameRate`] for load, [`Ratio`] for loss, [`Network`] for addresses,
+//! [`text`] for texts from other machines. It parses and prints them ("10Gbit/s", "64B", "1.5ms"). It reads no
+//! clock and handles no packets.
 //!
 //! Invariant: counts and rates are integers or exact fractions. A float appears only when a value is printed.
 #![forbid(unsafe_code)]

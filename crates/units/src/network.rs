@@ -1,7 +1,7 @@
 //! Networks: the addresses that share a prefix.
 //!
-//! An IPv4 address in the form of IPv6 (`::ffff:192.0.2.7`) reaches the same host as `192.0.2.7`. So it is in the same networks, and a network
-//! that is written in that form is one of IPv4.
+//! An IPv4 address in the form of IPv6 (`::ffff:192.0.2.7`) reaches the same host as `192.0.2.7`. So it is in the same
+//! networks, and a network that is written in that form is an IPv4 network.
 //!
 //! Invariant: no bit of a network's first address is set behind its prefix.
 
@@ -34,7 +34,7 @@ impl Network {
         ip.is_ipv4() == self.first.is_ipv4() && (ends.0..=ends.1).contains(&address_number(ip))
     }
 
-    /// The same network as one of IPv4, if it is that.
+    /// The same network as an IPv4 network, if all its addresses are IPv4 addresses in the form of IPv6.
     fn to_canonical(self) -> Self {
         // RFC 4291 2.5.5.2: the IPv4 address is the last 32 bits of a mapped address. A network with a shorter prefix
         // than 96 also has addresses that are not mapped, so it stays one of IPv6.
@@ -63,13 +63,13 @@ impl FromStr for Network {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut parts = text.splitn(2, '/');
         let ip = parts.next().unwrap_or_default();
-        let first: IpAddr = ip.parse().map_err(|_| not_a_network_text(text, ""))?;
+        let first: IpAddr = ip.parse().map_err(|_| invalid_network_message(text, ""))?;
         let width = if first.is_ipv4() { 32 } else { 128 };
         let bits = parts
             .next()
-            .map_or(Ok(width), |bits| bits.parse::<u8>().map_err(|_| not_a_network_text(text, "")))?;
+            .map_or(Ok(width), |bits| bits.parse::<u8>().map_err(|_| invalid_network_message(text, "")))?;
         if bits > width {
-            return Err(not_a_network_text(text, ""));
+            return Err(invalid_network_message(text, ""));
         }
         let network = Self { first, bits };
         let host = u32::from(width - bits);
@@ -77,7 +77,7 @@ impl FromStr for Network {
         let mask = if host >= 128 { u128::MAX } else { (1 << host) - 1 };
         if network.first_and_last().0 & mask != 0 {
             // A user who writes a host address here may not know how many addresses the prefix covers.
-            return Err(not_a_network_text(text, " (it has bits set after its prefix)"));
+            return Err(invalid_network_message(text, " (it has bits set after its prefix)"));
         }
         // Two spellings of one network must compare equal.
         Ok(network.to_canonical())
@@ -90,7 +90,7 @@ impl fmt::Display for Network {
     }
 }
 
-fn not_a_network_text(text: &str, why: &str) -> String {
+fn invalid_network_message(text: &str, why: &str) -> String {
     format!("`{text}` is not a network{why}; write it like 198.18.0.0/15 or 2001:2::/48")
 }
 

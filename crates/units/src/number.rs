@@ -37,7 +37,7 @@ impl NumberFormat {
         format!("{number}{}{prefix}{unit}", self.space).trim_end().to_owned()
     }
 
-    /// Formats `part` of `whole` in percent. It is never rounded to 0 or 100 if it is not.
+    /// Formats `part` of `whole` in percent. A share that is not exactly 0 % or 100 % is never rounded to that.
     pub fn format_percent(self, part: u64, whole: u64) -> String {
         let space = self.space;
         if part == 0 || whole == 0 {
@@ -57,7 +57,7 @@ pub fn format_decimals(value: f64, decimals: usize) -> String {
     trim_trailing_zeros(&format!("{value:.decimals$}")).to_owned()
 }
 
-/// Removes the zeros behind the point, and the point if nothing else is behind it.
+/// Removes trailing zeros after the decimal point, and the point itself if no digit is left after it.
 pub fn trim_trailing_zeros(number: &str) -> &str {
     if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }

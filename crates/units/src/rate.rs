@@ -1,4 +1,4 @@
-//! Rates. A frame rate is an exact fraction, so that the millionth frame of a stream is as punctual as the first.
+//! Rates. A frame rate is an exact fraction, so that the due time of the millionth frame is as exact as the first.
 
 use crate::number::format_decimals;
 use crate::{FrameSize, Nanos, clamp_to_u64};
@@ -41,7 +41,7 @@ impl fmt::Display for BitRate {
     }
 }
 
-/// A share of a link, in billionths. OTG's `percentage` becomes one of these at the edge.
+/// A share of a link, in billionths. The reader of documents converts OTG's `percentage` into a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Share(u64);
@@ -112,7 +112,7 @@ impl FrameRate {
         Some(Self { frames: u64::try_from(frames).ok()?, seconds: u64::try_from(seconds).ok()? })
     }
 
-    /// One of `parts` equal parts of it; `None` for no parts.
+    /// The rate divided by `parts`; `None` if `parts` is zero.
     pub fn divide_by(self, parts: u64) -> Option<Self> {
         Self::from_fraction(u128::from(self.frames), u128::from(self.seconds) * u128::from(parts))
     }

@@ -4,7 +4,7 @@
 use crate::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Limits on stored files: beyond them the oldest files go.
+/// Limits on stored files: beyond them the oldest files are removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetentionLimits {
     /// Limit for the size of all files together, bytes.

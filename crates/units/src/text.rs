@@ -1,13 +1,13 @@
 //! Turns text from other machines into one line that is safe in a terminal, a log and a table.
 //!
-//! Invariant: the result of [`one_line`] has no character that a terminal obeys, that ends a line, or that readers do not see.
+//! Invariant: the result of [`one_line`] has no character that controls a terminal, ends a line, or is invisible.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 use std::fmt;
 
-/// The text with line ends, tabs and other invisible characters written as escapes. A longer text is cut to `most` characters, with `…`
-/// as the last one.
+/// The text with line ends, tabs and other invisible characters written as escapes. A longer text is cut to `most`
+/// characters, with `…` as the last one.
 pub fn one_line(text: &str, most: usize) -> String {
     let mut line = String::new();
     let mut length = 0;
@@ -29,9 +29,10 @@ fn truncate_line(line: &str, most: usize) -> String {
     line.chars().take(most.saturating_sub(1)).chain((most > 0).then_some('…')).collect()
 }
 
-/// Returns whether the character is visible. The standard library's table of Unicode categories decides. Invisible are controls, formats
-/// (which turn the direction of text or tag it unseen), line and paragraph separators, spaces of unusual width, private use, unassigned.
-/// Marks that belong to the letter before them are text.
+/// Returns whether the character is visible. The standard library's table of Unicode categories decides. These are
+/// invisible: control characters, format characters (which change the direction of text or mark it invisibly), line and
+/// paragraph separators, spaces of unusual width, and characters for private use or without an assignment. A combining
+/// mark after a letter is visible.
 pub fn is_visible_char(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_control();
@@ -47,7 +48,8 @@ pub fn is_visible_char(c: char) -> bool {
 /// Writes a text as a part of a path or a query, so that no character of it has a meaning there.
 pub fn encode_url_part(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
-        // Of the unreserved characters (RFC 3986, section 2.3), those that need no list; every other byte may be encoded.
+        // Of the unreserved characters (RFC 3986, section 2.3), those that need no list; every other byte may be
+        // encoded.
         if byte.is_ascii_alphanumeric() {
             encoded.push(char::from(byte));
         } else {

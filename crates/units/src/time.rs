@@ -1,5 +1,5 @@
-//! Durations and points in time. Times belong to one node's `CLOCK_MONOTONIC`; other clocks
-//! are converted at the edge.
+//! Durations and points in time. Times belong to one node's `CLOCK_MONOTONIC`; times of other clocks are converted
+//! where they enter the program.
 
 use crate::number::format_decimals;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
-//! Bit fields in bytes, most significant bit first, as the standards draw them.
+//! Bit fields in bytes, with the most significant bit first, as the standards draw them.
 
-/// Writes the low `bits` bits of `value` at bit offset `at`. Fields that are whole bytes take the short way.
+/// Writes the low `bits` bits of `value` at the bit offset `at`. Fields of whole bytes are copied bytewise.
 pub(crate) fn write_bits(bytes: &mut [u8], at: u32, bits: u32, value: u128) {
     let first = (at / 8) as usize;
     if at.is_multiple_of(8) && bits.is_multiple_of(8) {
@@ -8,7 +8,8 @@ pub(crate) fn write_bits(bytes: &mut [u8], at: u32, bits: u32, value: u128) {
         bytes[first..first + len].copy_from_slice(&value.to_be_bytes()[16 - len..]);
         return;
     }
-    // The loop works bit by bit: a field that shares its bytes with other fields must not change their bits.
+    // The loop writes bit by bit, because a field that shares its bytes with other fields must not change
+    // their bits.
     for bit in 0..bits {
         let place = at + bit;
         let mask = 0x80u8 >> (place % 8);
@@ -21,7 +22,7 @@ pub(crate) fn write_bits(bytes: &mut [u8], at: u32, bits: u32, value: u128) {
     }
 }
 
-/// Reads `bits` bits at bit offset `at`; `None` beyond the end.
+/// Reads `bits` bits at the bit offset `at`; `None` if they extend beyond the end.
 pub(crate) fn read_bits(bytes: &[u8], at: u64, bits: u32) -> Option<u128> {
     let mut value = 0u128;
     for bit in 0..u64::from(bits) {

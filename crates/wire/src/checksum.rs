@@ -1,7 +1,7 @@
 //! The Internet checksum (RFC 1071) and the frame check sequence (CRC-32 of IEEE 802.3).
 
-/// A running one's-complement sum of big-endian 16-bit words over pieces of any length: a piece that begins at an
-/// odd offset is summed with its bytes swapped.
+/// A running one's-complement sum of big-endian 16-bit words over pieces of any length. A piece at an odd
+/// offset is added with its bytes swapped.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChecksumSum {
     total: u64,
@@ -9,27 +9,29 @@ pub struct ChecksumSum {
 }
 
 impl ChecksumSum {
-    /// Adds bytes that follow the earlier ones.
+    /// Adds bytes that follow those added before.
     pub fn add_bytes(&mut self, bytes: &[u8]) {
         self.add_folded_sum(ones_complement_sum(bytes), bytes.len());
     }
 
-    /// Adds a piece of `len` bytes with a known folded sum.
+    /// Adds a piece of `len` bytes whose folded sum is known.
     pub fn add_folded_sum(&mut self, folded: u16, len: usize) {
-        // RFC 1071, 2(B): the sum of swapped bytes is the swapped sum.
+        // RFC 1071 section 2(B): the sum of byte-swapped words is the byte-swapped sum.
         self.total += u64::from(if self.odd { folded.swap_bytes() } else { folded });
         self.odd ^= len % 2 == 1;
     }
 
-    /// Returns the folded sum so far, not inverted.
+    /// Returns the folded sum so far; it is not inverted.
     pub fn folded_sum(self) -> u16 {
         fold_carries(self.total)
     }
 }
 
-/// One's-complement sum of `bytes` as big-endian 16-bit words, folded and not inverted. An odd last byte is padded with zero.
+/// Returns the one's-complement sum of `bytes` as big-endian 16-bit words, folded and not inverted. An odd
+/// last byte is padded with zero.
 pub fn ones_complement_sum(bytes: &[u8]) -> u16 {
-    // Four words at a time: 2^16 = 1 modulo 2^16 - 1, so 32-bit halves may be added and folded at the end.
+    // Four words are added at a time. Because 2^16 = 1 modulo 2^16 - 1, the 32-bit halves may be added and
+    // folded at the end.
     let mut chunks = bytes.chunks_exact(8);
     let mut total: u64 = 0;
     for chunk in &mut chunks {
@@ -52,18 +54,18 @@ fn fold_carries(mut total: u64) -> u16 {
     while total > 0xffff {
         total = (total >> 16) + (total & 0xffff);
     }
-    // The loop left no more than 16 bits.
+    // After the loop, the value has at most 16 bits.
     let [low, high, ..] = total.to_le_bytes();
     u16::from_le_bytes([low, high])
 }
 
-/// Table `n` takes a byte that has `n` more behind it in its group.
+/// Table `n` is for a byte with `n` more bytes behind it in its group.
 static CRC_TABLES: [[u32; 256]; BYTES_PER_STEP] = crc_tables();
-/// Number of bytes that one step takes.
+/// Number of bytes that are processed in one step.
 const BYTES_PER_STEP: usize = 8;
 
 const fn crc_tables() -> [[u32; 256]; BYTES_PER_STEP] {
-    // The reflected polynomial of IEEE 802.3.
+    // The polynomial of IEEE 802.3 in reflected bit order.
     const POLYNOMIAL: u32 = 0xedb8_8320;
     let mut tables = [[0u32; 256]; BYTES_PER_STEP];
     let mut index = 0u32;
@@ -90,25 +92,27 @@ const fn crc_tables() -> [[u32; 256]; BYTES_PER_STEP] {
     tables
 }
 
-/// The FCS of a frame, as the four bytes that follow it on the wire.
-pub fn fcs(frame: &[u8]) -> [u8; 4] {
+/// Computes the FCS of a frame, as the four bytes that follow it on the wire.
+pub fn compute_fcs(frame: &[u8]) -> [u8; 4] {
     crc32(0, frame).to_le_bytes()
 }
 
-/// CRC-32 of bytes, continued from that of the bytes before them; 0 before the first. It equals `crc32` of zlib.
+/// Computes the CRC-32 of bytes, continued from that of the bytes before them (`before` is 0 at the start).
+/// The result equals that of `crc32` in zlib.
 pub fn crc32(before: u32, bytes: &[u8]) -> u32 {
-    // Slicing by eight: the CRC so far is added to the first half of a group, then each byte is looked up in the table for the
-    // number of bytes after it. With a byte at a time, every lookup would wait for the earlier one.
+    // This is the algorithm "slicing by eight": the CRC so far is added to the first half of a group, then
+    // each byte is looked up in the table for the number of bytes after it. Byte by byte, every lookup would
+    // have to wait for the one before.
     let tables = &CRC_TABLES;
     let (groups, rest) = bytes.as_chunks::<BYTES_PER_STEP>();
     let crc = groups.iter().fold(!before, |crc, group| {
         let mixed = (u64::from_le_bytes(*group) ^ u64::from(crc)).to_le_bytes();
         mixed.iter().zip(tables.iter().rev()).fold(0, |crc, (byte, table)| crc ^ table[usize::from(*byte)])
     });
-    !rest.iter().fold(crc, |crc, byte| crc_byte(crc, *byte))
+    !rest.iter().fold(crc, |crc, byte| add_byte_to_crc(crc, *byte))
 }
 
-fn crc_byte(crc: u32, byte: u8) -> u32 {
+fn add_byte_to_crc(crc: u32, byte: u8) -> u32 {
     (crc >> 8) ^ CRC_TABLES[0][((crc ^ u32::from(byte)) & 0xff) as usize]
 }
 
@@ -128,14 +132,14 @@ mod tests {
 
     #[test]
     fn fcs_of_the_well_known_string() {
-        assert_eq!(fcs(b"123456789"), 0xcbf4_3926u32.to_le_bytes());
+        assert_eq!(compute_fcs(b"123456789"), 0xcbf4_3926u32.to_le_bytes());
     }
 
     proptest! {
         #[test]
         fn groups_give_the_same_fcs_as_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let plain = !bytes.iter().fold(u32::MAX, |crc, byte| crc_byte(crc, *byte));
-            prop_assert_eq!(fcs(&bytes), plain.to_le_bytes());
+            let plain = !bytes.iter().fold(u32::MAX, |crc, byte| add_byte_to_crc(crc, *byte));
+            prop_assert_eq!(compute_fcs(&bytes), plain.to_le_bytes());
         }
 
         #[test]

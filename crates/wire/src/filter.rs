@@ -1,9 +1,10 @@
-//! Capture filters as OTG defines them: value, mask and negate on bits of the frame. Mask bit 0 = must match.
+//! Capture filters as OTG defines them: value, mask and negation for bits of the frame. The bits that are 0
+//! in the mask must match.
 //!
-//! A filter can be applied to a frame directly ([`FrameFilter::accepts_frame`]), which defines its meaning, or compiled
-//! ([`FrameFilter::compile_program`]), which captures do.
+//! A filter can be applied to a frame directly ([`FrameFilter::accepts_frame`]), which defines its meaning,
+//! or compiled to classic BPF ([`FrameFilter::compile_program`]), which captures use.
 //!
-//! Invariant: both give the same result for every frame.
+//! Invariant: both ways give the same result for every frame.
 
 mod compile;
 
@@ -12,23 +13,23 @@ use crate::bpf::{FilterProgram, ProgramRefusal};
 use crate::tag::word_at;
 use serde::{Deserialize, Serialize};
 
-/// One condition on a frame: `bits` bits from `bit_offset` equal `value` where `mask` is 0.
+/// One condition on a frame: `bits` bits from `bit_offset` on equal `value` where `mask` is 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldCondition {
-    /// Base from which the condition's offset counts.
+    /// The header from which `bit_offset` counts.
     pub base: FilterBase,
-    /// Bits from the base.
+    /// Offset from the base, in bits.
     pub bit_offset: u32,
     /// Number of bits; at most 128.
     pub bits: u32,
     pub value: u128,
-    /// 1 = do not care.
+    /// Bits that are 1 here are not compared.
     pub mask: u128,
-    /// The condition holds when the bits do not match.
+    /// If true, the condition holds when the bits do not match.
     pub negate: bool,
 }
 
-/// Headers a filter can point into; a frame that lacks the header fails the condition.
+/// Headers from which an offset can count. A frame without the header fails the condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FilterBase {
     /// The first byte of the frame.
@@ -39,15 +40,15 @@ pub enum FilterBase {
     Ipv6,
 }
 
-/// All conditions must hold.
+/// A filter of conditions, all of which must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameFilter {
-    /// Joined by AND; empty accepts every frame.
+    /// The conditions; an empty list accepts every frame.
     pub conditions: Vec<FieldCondition>,
 }
 
 impl FrameFilter {
-    /// Reports whether `frame` (without FCS) passes.
+    /// Returns whether `frame` (without FCS) passes the filter.
     pub fn accepts_frame(&self, frame: &[u8]) -> bool {
         self.conditions.iter().all(|condition| condition.holds_for_frame(frame))
     }
@@ -64,35 +65,36 @@ impl FrameFilter {
 
 impl FieldCondition {
     fn holds_for_frame(&self, frame: &[u8]) -> bool {
-        // If a frame lacks the header or is too short, it fails the condition even if that is negated:
-        // nothing was compared.
-        let Some(start) = self.base.find_offset(frame) else { return false };
+        // If a frame lacks the header or is too short, it fails the condition even if that is negated,
+        // because nothing was compared.
+        let Some(start) = self.base.find_base_offset(frame) else { return false };
         let at = start as u64 * 8 + u64::from(self.bit_offset);
         let Some(found) = bits::read_bits(frame, at, self.bits.min(128)) else { return false };
         ((found ^ self.value) & !self.mask & crate::pattern::low_mask(self.bits) == 0) != self.negate
     }
 }
 
-/// Offset of a frame's type, or of its first VLAN tag.
+/// Offset of the EtherType of a frame, or of its first VLAN tag.
 const ETHERTYPE_OFFSET: usize = 12;
-/// Types that announce a VLAN tag.
+/// EtherTypes that announce a VLAN tag.
 const VLAN_TAG_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 /// Maximum number of VLAN tags that the search for a header skips.
 const MAX_TAGS: usize = 8;
 
-/// Reports whether the type at this offset announces a VLAN tag.
-fn is_tag(frame: &[u8], at: usize) -> bool {
+/// Returns whether the EtherType at this offset announces a VLAN tag.
+fn is_vlan_tag_at(frame: &[u8], at: usize) -> bool {
     word_at(frame, at).is_some_and(|found| VLAN_TAG_TYPES.contains(&found))
 }
 
 impl FilterBase {
-    fn find_offset(self, frame: &[u8]) -> Option<usize> {
+    fn find_base_offset(self, frame: &[u8]) -> Option<usize> {
         match self {
             Self::Frame => Some(0),
-            Self::Vlan => is_tag(frame, ETHERTYPE_OFFSET).then_some(ETHERTYPE_OFFSET + 2),
+            Self::Vlan => is_vlan_tag_at(frame, ETHERTYPE_OFFSET).then_some(ETHERTYPE_OFFSET + 2),
             Self::Ipv4 | Self::Ipv6 => {
-                // The loop is bounded, because the compiled filter writes it out.
-                let tags = (0..MAX_TAGS).take_while(|tag| is_tag(frame, ETHERTYPE_OFFSET + 4 * tag)).count();
+                // The number of tags is limited, because the compiled filter cannot contain loops.
+                let tags =
+                    (0..MAX_TAGS).take_while(|tag| is_vlan_tag_at(frame, ETHERTYPE_OFFSET + 4 * tag)).count();
                 let at = ETHERTYPE_OFFSET + 4 * tags;
                 (word_at(frame, at)? == self.ether_type()).then_some(at + 2)
             }

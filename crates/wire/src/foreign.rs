@@ -1,12 +1,14 @@
-//! Frames that packetrig did not build, as in capture files: finds their headers, and changes fields that may be changed.
+//! Frames that packetrig did not build, such as those in capture files: finds their headers, and changes
+//! fields that may be changed.
 //!
-//! [`PacketLayers`] finds IP and transport headers, [`FrameRewrite`] changes addresses and VLAN tags, [`TagPlace`] is where a test tag
-//! fits. Checksums are corrected by the difference, never computed again: so a wrong captured checksum stays wrong by the same amount.
-//! [`complete_checksum`] and [`split_merged`] do the work that a sender left to its network card.
+//! [`PacketLayers`] finds IP and transport headers, [`FrameRewrite`] changes addresses and VLAN tags, and
+//! [`TagPlace`] finds the place where a test tag fits. Checksums are corrected by the difference and never
+//! computed again, so a captured checksum that is wrong stays wrong by the same amount. [`complete_checksum`]
+//! and [`split_merged_frame`] do the work that a sender left to its network card.
 //!
-//! It does not validate headers, and parses no protocol above transport.
+//! This module does not validate headers, and it parses no protocol above the transport layer.
 //!
-//! Invariant: any bytes are valid input; parts that are not understood stay unchanged.
+//! Invariant: any bytes are valid input. Parts that are not understood stay unchanged.
 
 mod content;
 mod layers;
@@ -19,16 +21,17 @@ mod tests;
 
 pub use content::content_hash;
 pub use layers::{IpHeaderLayer, PacketLayers, TransportLayer};
-pub use other_run::{KnownRun, OtherRun, other_run};
+pub use other_run::{KnownRun, OtherRun, find_other_run};
 pub use place::{TagPlace, verify_payload};
 pub use rewrite::{AddressMap, FrameRewrite, RewriteError, VlanEdit};
-pub use split::split_merged;
+pub use split::split_merged_frame;
 
 use crate::checksum::ones_complement_sum;
 use crate::tag::word_at;
 
-/// Finishes the transport checksum of a frame if the sender left it to a network card: its field has the sum of the pseudo header so far,
-/// not inverted, as Linux leaves it. Returns whether the frame has such a checksum.
+/// Completes the transport checksum of a frame whose sender left it to a network card: the field then
+/// contains only the sum of the pseudo-header, not inverted, as Linux writes it. Returns whether the frame
+/// has such a checksum.
 pub fn complete_checksum(frame: &mut [u8]) -> bool {
     let Some(transport) = PacketLayers::from_frame(frame).and_then(|layers| layers.transport) else {
         return false;
@@ -38,18 +41,18 @@ pub fn complete_checksum(frame: &mut [u8]) -> bool {
         return false;
     };
     let whole = !ones_complement_sum(covered);
-    let whole = if whole == 0 && transport.never_zero() { 0xffff } else { whole };
+    let whole = if whole == 0 && transport.zero_means_no_checksum() { 0xffff } else { whole };
     frame[at..at + 2].copy_from_slice(&whole.to_be_bytes());
     true
 }
 
-/// Corrects the checksum at `at` for a change from `old` to `new` (RFC 1624). `odd`: the changed bytes have
-/// an odd distance from the start of the sum. `never_zero`: zero would mean that there is no checksum.
+/// Corrects the checksum at `at` for a change from `old` to `new` (RFC 1624). `odd`: the changed bytes are at an odd
+/// distance from the start of the summed bytes. `never_zero`: a checksum of zero would mean that there is none.
 fn correct_checksum(frame: &mut [u8], at: usize, old: &[u8], new: &[u8], odd: bool, never_zero: bool) {
     let Some(place) = frame.get_mut(at..at + 2) else { return };
     let before = u16::from_be_bytes([place[0], place[1]]);
-    // At an odd offset from the start of the summed bytes, each byte is in the other half of its 16-bit word. That equals swapping
-    // the bytes of the sum (RFC 1071).
+    // At an odd offset from the start of the summed bytes, each byte is in the other half of its 16-bit word.
+    // That is the same as swapping the bytes of the sum (RFC 1071).
     let removed = if odd { ones_complement_sum(old).swap_bytes() } else { ones_complement_sum(old) };
     let added = if odd { ones_complement_sum(new).swap_bytes() } else { ones_complement_sum(new) };
     // HC' = ~(~HC + ~m + m'), RFC 1624 equation 3.

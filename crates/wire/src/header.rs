@@ -1,17 +1,17 @@
-//! The headers a frame can have, described by tables: the fields with their positions, widths and defaults.
+//! The headers that a frame can have, described by tables: their fields with positions, widths and defaults.
 //!
-//! The tables (`tables`) carry OTG's field names, so that the plan reader needs no code per header; the template
-//! compiler needs none either. A header that depends on its fields' *presence* (GRE's checksum, VLAN's place) is a
-//! table too, with the presence as a condition on the compiled image.
+//! The tables (`tables`) contain OTG's field names, so neither the plan reader nor the template compiler
+//! needs code for each header. A header that depends on the *presence* of fields (such as the checksum of
+//! GRE) is a table, too, and its length depends on the settings.
 //!
-//! Invariant: every setting of a [`PacketHeader`] has a field of the header's kind.
+//! Invariant: every setting of a [`PacketHeader`] belongs to a field of the header's kind.
 
 mod tables;
 
 use crate::pattern::FieldPattern;
 use serde::{Deserialize, Serialize};
 
-/// Makes the enum of the kinds and the list of all of them, so that the list cannot lack one.
+/// Defines the enum of the kinds and the list of all kinds, so that no kind can be missing in the list.
 macro_rules! header_kinds {
     ($($kind:ident)+) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,75 +29,77 @@ header_kinds! {
     Ethernet Vlan Ipv4 Ipv6 Tcp Udp Icmp Icmpv6 Arp Gre Vxlan Geneve Mpls EthernetPause PfcPause Custom
 }
 
-/// Definition of a kind of header.
+/// The definition of a kind of header.
 #[derive(Clone, Copy, Debug)]
 struct HeaderDef {
-    /// OTG's name of the header; `x_` and a name for one that OTG does not have.
+    /// OTG's name of the header; for a header that OTG does not have, a name that begins with `x_`.
     name: &'static str,
-    /// Numbers of the header in the field that announces it, for each space. The first one is written.
+    /// The numbers that announce the header in the field of the header before it: `ether_types` in an
+    /// EtherType, `ip_protocols` in an IP protocol field. The first one is written.
     ether_types: &'static [u16],
     ip_protocols: &'static [u16],
     fields: &'static [FieldDef],
 }
 
-/// The numbers that a field can announce the next header with.
+/// The number space of a field that announces the next header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberSpace {
     EtherType,
     IpProtocol,
 }
 
-/// Role of an address in its frame. The permit of a machine's owner limits the destinations.
+/// The role of an address in its frame. The permit of a machine's owner limits the destinations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressRole {
     Source,
     Destination,
-    /// A destination that is zero while the frame asks for it.
+    /// A destination that is zero while the frame asks for it (ARP).
     AskedDestination,
 }
 
-/// Notation of a field's values in a document.
+/// The notation of a field's values in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldNotation {
     Number,
     Mac(AddressRole),
     Ipv4(AddressRole),
     Ipv6(AddressRole),
-    /// A checksum: generated good or bad, or a number.
+    /// A checksum: generated correct or wrong, or a number.
     Checksum,
 }
 
-/// Values that packetrig computes for a field that is not set.
+/// The values that packetrig computes for a field that is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComputedField {
-    /// Number of the header that follows.
+    /// The number of the next header.
     NextHeader {
         space: NumberSpace,
-        /// Its value if no header follows, or one without a number.
+        /// The value if no header follows, or if the next header has no number.
         none: u16,
     },
-    /// Length of this header in 32-bit words.
+    /// The length of this header in 32-bit words.
     HeaderWords,
-    /// Length of the options behind its fixed part, in 32-bit words.
+    /// The length of the options behind the fixed part, in 32-bit words.
     OptionWords,
-    /// Bytes from the start of this header to the end of its frame.
+    /// Number of bytes from the start of this header to the end of the frame.
     LengthFromHere,
-    /// Bytes behind this header to the end of its frame.
+    /// Number of bytes from the end of this header to the end of the frame.
     LengthBehind,
     /// 1 if no MPLS header follows.
     BottomOfStack,
-    /// The checksum of IPv4, over its own header only.
+    /// The checksum of IPv4, which covers only its own header.
     HeaderChecksum,
-    /// Checksum over this header and all later ones, with the pseudo-header of the preceding IP header, if any.
+    /// A checksum over this header and everything behind it, and over the pseudo-header of the preceding IP
+    /// header, if there is one.
     Checksum {
         /// True if the checksum covers the pseudo-header.
         pseudo: bool,
-        /// A computed 0 is sent as 0xffff, because 0 means "none".
+        /// True if a computed 0 is sent as 0xffff, because 0 means that there is no checksum.
         never_zero: bool,
     },
 }
 
-/// The value of a field that is not set.
+/// The value of a field that the document does not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbsentValue {
     Value(u128),
@@ -109,17 +111,17 @@ pub enum AbsentValue {
 /// One field of a header.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldDef {
-    /// OTG's name; a dot for a nested object.
+    /// OTG's name of the field; a dot separates the names of nested objects.
     pub name: &'static str,
-    /// Bits from the start of the header.
+    /// Offset from the start of the header, in bits.
     pub at: u32,
     pub bits: u32,
-    /// Notation of its values.
+    /// The notation of the field's values.
     pub form: FieldNotation,
     pub absent: AbsentValue,
-    /// Pattern choices beyond value, values, increment and decrement.
+    /// Pattern choices in addition to value, values, increment and decrement.
     pub extra: ExtraPatternChoice,
-    /// True if an explanation of the plan shows its value. People recognise a packet by these fields.
+    /// True if an explanation of the plan shows the field, because people recognise a packet by it.
     pub shown: bool,
 }
 
@@ -131,9 +133,9 @@ pub enum ExtraPatternChoice {
     Auto,
     /// `random`.
     Random,
-    /// `random`, and an `auto` that only a device can resolve.
+    /// `random`, and an `auto` whose value only a device can provide.
     RandomOrDevice,
-    /// An `auto` that only a device can resolve.
+    /// An `auto` whose value only a device can provide.
     Device,
 }
 
@@ -149,38 +151,38 @@ pub enum FieldSetting {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketHeader {
     kind: HeaderKind,
-    /// (index in the kind's table, setting).
+    /// (index of the field in the kind's table, setting).
     settings: Vec<(usize, FieldSetting)>,
-    /// Bytes behind the fixed part (IPv4 options), or all bytes of a custom header.
+    /// The bytes behind the fixed part (such as IPv4 options), or all bytes of a custom header.
     bytes: Vec<u8>,
 }
 
 impl PacketHeader {
-    /// A header with default values in all fields.
+    /// Creates a header with default values in all fields.
     pub fn new(kind: HeaderKind) -> Self {
         Self { kind, settings: Vec::new(), bytes: Vec::new() }
     }
 
-    /// A header of the bytes given.
+    /// Creates a custom header that consists of these bytes.
     pub fn custom(bytes: Vec<u8>) -> Self {
         Self { kind: HeaderKind::Custom, settings: Vec::new(), bytes }
     }
 
-    /// Sets a field by name. A name the header does not have is a mistake in the caller's table.
+    /// Sets a field by name. A name that the header does not have is a defect of the caller.
     #[must_use]
     pub fn with_field(mut self, name: &str, pattern: impl Into<FieldPattern>) -> Self {
         self.set_field(name, FieldSetting::Pattern(pattern.into()));
         self
     }
 
-    /// Sets a field by name; `false` if there is no such field.
+    /// Sets a field by name; returns false if there is no such field.
     pub fn set_field(&mut self, name: &str, setting: FieldSetting) -> bool {
         let Some(index) = self.kind.fields().iter().position(|field| field.name == name) else {
-            // Names come from this program's own tables, so a wrong one is a defect of the caller.
+            // The names come from this program's own tables, so a wrong name is a defect of the caller.
             debug_assert!(false, "{:?} has no field {name}", self.kind);
             return false;
         };
-        // The last setting wins: `with_field` calls may correct each other.
+        // The last setting applies, so a later call can replace an earlier one.
         self.settings.retain(|(set, _)| *set != index);
         self.settings.push((index, setting));
         true
@@ -192,10 +194,10 @@ impl PacketHeader {
         self.settings.retain(|(set, _)| kind.fields()[*set].name != name);
     }
 
-    /// Appends options to the fixed part; padded with zeros to whole 32-bit words.
+    /// Appends options to the fixed part, and pads them with zeros to whole 32-bit words.
     pub fn append_options(&mut self, options: &[u8]) {
         self.bytes.extend_from_slice(options);
-        // RFC 791: the header ends at a 32-bit word, because its length field counts words.
+        // RFC 791: the header must end at a 32-bit boundary, because its length field counts words.
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
@@ -215,22 +217,22 @@ impl PacketHeader {
         self.settings.iter().map(|(index, setting)| (&self.kind.fields()[*index], setting))
     }
 
-    /// Length of this header in bytes.
+    /// Returns the length of this header in bytes.
     pub fn len(&self) -> usize {
         let fixed = match self.kind {
-            // RFC 2784: checksum and reserved1 exist only if the C bit is set.
+            // RFC 2784: the fields checksum and reserved1 exist only if the C bit is set.
             HeaderKind::Gre if !self.has_gre_checksum() => 4,
             kind => kind.fixed_len(),
         };
         fixed + self.bytes.len()
     }
 
-    /// Reports whether it has no bytes at all (an empty custom header).
+    /// Returns whether the header has no bytes at all, which is possible for a custom header.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that follow the fixed part, or all of a custom header.
+    /// Returns the bytes behind the fixed part, or all bytes of a custom header.
     pub(crate) fn trailing_bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -241,42 +243,43 @@ impl PacketHeader {
 }
 
 impl HeaderKind {
-    /// OTG's name of the header; `x_` and a name for one that OTG does not have.
+    /// OTG's name of the header; for a header that OTG does not have, a name that begins with `x_`.
     pub fn name(self) -> &'static str {
-        tables::define_header(self).name
+        tables::header_definition(self).name
     }
 
-    /// Its fields; settings of later ones win where bits are shared.
+    /// Returns the fields of the header. Where fields share bits, the setting of the later one applies.
     pub fn fields(self) -> &'static [FieldDef] {
-        tables::define_header(self).fields
+        tables::header_definition(self).fields
     }
 
-    /// Bytes of the fixed part.
+    /// Returns the length of the fixed part in bytes.
     pub(crate) fn fixed_len(self) -> usize {
-        // The maximum and not the sum, because overlays share the bits of other fields.
+        // The largest end counts and not the sum of the widths, because overlay fields share bits with other
+        // fields.
         let bits = self.fields().iter().map(|field| field.at + field.bits).max().unwrap_or(0);
         (bits as usize).div_ceil(8)
     }
 }
 
 impl NumberSpace {
-    /// Numbers that announce this kind; none if the space has no number for it. The first one is written.
+    /// Returns the numbers that announce this kind; empty if the space has no number for it. The first one is written.
     pub fn numbers_of(self, kind: HeaderKind) -> &'static [u16] {
-        let header = tables::define_header(kind);
+        let header = tables::header_definition(kind);
         match self {
             Self::EtherType => header.ether_types,
             Self::IpProtocol => header.ip_protocols,
         }
     }
 
-    /// The number that a template writes before this kind.
+    /// Returns the number that a template writes in the field before this kind of header.
     pub(crate) fn written_number(self, kind: HeaderKind) -> Option<u16> {
         self.numbers_of(kind).first().copied()
     }
 }
 
 impl FieldNotation {
-    /// Role of the address; `None` for a field that is no address.
+    /// Returns the role of the address; `None` for a field that is not an address.
     pub fn address_role(self) -> Option<AddressRole> {
         match self {
             Self::Mac(role) | Self::Ipv4(role) | Self::Ipv6(role) => Some(role),

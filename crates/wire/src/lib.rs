@@ -1,13 +1,13 @@
-//! Frames and headers: the bytes of a stream's frames, and how the receiver recognises them.
+//! Frames and headers: the bytes of a stream's frames, and how a receiver recognises them.
 //!
-//! A [`FrameSpec`] (headers, patterns, sizes, payload) compiles into a [`FrameTemplate`], which renders frame
-//! number `n` at any `n`, in any order, without state: sender and receiver hold the same template, so the receiver
-//! can decide for every frame whether it arrived as it was sent. The [`tag`] in the payload carries stream,
-//! sequence and send time.
+//! A [`FrameSpec`] (headers, patterns, sizes, payload) is compiled into a [`FrameTemplate`], which renders
+//! frame number `n` for any `n`, in any order, without state. Sender and receiver have the same template, so
+//! the receiver can decide for every frame whether it arrived as it was sent. The [`tag`] in the payload
+//! contains stream, sequence number and send time.
 //!
-//! It does no I/O, reads no clock and allocates nothing while rendering or verifying.
+//! This crate does no I/O and reads no clock. Rendering and verifying frames allocates no memory.
 //!
-//! Invariant: `render_frame(n)` depends on the spec and `n` (and the stamp) alone.
+//! Invariant: the result of `render_frame(n)` depends only on the spec, `n` and the stamp.
 #![forbid(unsafe_code)]
 
 mod bits;

@@ -1,29 +1,30 @@
-//! Patterns of the values that a header field has in frame `n`.
+//! Patterns of the values that a header field has from frame to frame.
 
 use serde::{Deserialize, Serialize};
 
-/// A field's variation from frame to frame. Access is random: the value of frame `n` needs no earlier frame. Values wrap
-/// at the width of the field. Several fields of a frame advance in lock-step with `n`.
+/// How the values of a field change from frame to frame. The value of frame `n` can be computed without
+/// earlier frames. Values wrap at the width of the field. All fields of a frame use the same `n`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FieldPattern {
     Value(u128),
-    /// A list, repeated. Never empty.
+    /// A list that is repeated; it is never empty.
     Values(Vec<u128>),
-    /// `start + step * (n mod count)`, or minus if `down`. `count` is at least 1.
+    /// `start + step * (n mod count)`, or `start - step * (n mod count)` if `down` is true. `count` is at least 1.
     Step {
         start: u128,
-        /// The distance between neighbours.
+        /// Difference between consecutive values.
         step: u128,
-        /// Number of values before it starts again.
+        /// Number of values before the pattern starts again.
         count: u64,
-        /// Count down instead of up.
+        /// True to count down instead of up.
         down: bool,
     },
-    /// `count` values drawn from `min..=max` with `seed`, then repeated. Keyed hash of `(seed, n mod count)`.
+    /// `count` values between `min` and `max`, both included, which are then repeated. The values are a keyed
+    /// hash of `seed` and `n mod count`.
     Random {
         min: u128,
         max: u128,
-        /// Same seed, same values, on any node.
+        /// The same seed gives the same values on all nodes.
         seed: u64,
         /// Number of values before they repeat.
         count: u64,
@@ -31,7 +32,7 @@ pub enum FieldPattern {
 }
 
 impl FieldPattern {
-    /// Returns the value in frame `n`, within `bits` bits.
+    /// Returns the value in frame `n`, limited to `bits` bits.
     pub fn value_at(&self, n: u64, bits: u32) -> u128 {
         let value = match self {
             Self::Value(value) => *value,
@@ -45,15 +46,15 @@ impl FieldPattern {
         value & low_mask(bits)
     }
 
-    /// Makes a pattern of the values in the frames `index`, `index + of`, `index + 2 * of` …, for one of `of`
-    /// senders that share a stream. `None`: this would need a list of more than [`MAX_DEALT`] values.
+    /// Returns a pattern of the values in the frames `index`, `index + of`, `index + 2 * of` …, for one of
+    /// `of` senders that share a stream. `None` if this would need a list of more than [`MAX_DEALT`] values.
     pub fn every_nth(&self, index: u64, of: u64) -> Option<Self> {
-        // Every `of`th frame of a pattern of period p repeats after p / gcd(p, of) frames.
+        // If a pattern has the period p, every `of`th of its frames repeats after p / gcd(p, of) frames.
         let period = self.period() / greatest_common_divisor(self.period(), of);
         match self {
             Self::Value(_) => Some(self.clone()),
             Self::Step { start, step, count, down } if count % of == 0 => {
-                // Wrapping, because a field wraps at its width. `value_at` masks the result.
+                // The arithmetic wraps, because a field wraps at its width; `value_at` masks the result.
                 let distance = step.wrapping_mul(u128::from(index));
                 let start = if *down { start.wrapping_sub(distance) } else { start.wrapping_add(distance) };
                 let step = step.wrapping_mul(u128::from(of));
@@ -67,7 +68,7 @@ impl FieldPattern {
         }
     }
 
-    /// Number of frames before the values repeat; 1 for a constant.
+    /// Returns the number of frames before the values repeat; 1 for a constant.
     pub fn period(&self) -> u64 {
         match self {
             Self::Value(_) => 1,
@@ -76,13 +77,13 @@ impl FieldPattern {
         }
     }
 
-    /// Reports whether two frames can differ in this field.
+    /// Returns whether two frames can differ in this field.
     pub fn varies(&self) -> bool {
         self.period() > 1
     }
 }
 
-/// Longest list that [`FieldPattern::every_nth`] makes.
+/// Maximum length of a list that [`FieldPattern::every_nth`] returns.
 pub const MAX_DEALT: u64 = 65_536;
 
 const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
@@ -98,7 +99,7 @@ impl From<u128> for FieldPattern {
     }
 }
 
-/// `bits` ones.
+/// Returns a mask of the low `bits` bits.
 pub(crate) const fn low_mask(bits: u32) -> u128 {
     if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
 }
@@ -109,27 +110,28 @@ const fn index_of(n: u64, len: u64) -> usize {
 }
 
 fn draw_value(min: u128, max: u128, seed: u64, n: u64) -> u128 {
-    // The sum overflows if the range is all of 128 bits; then any value is inside.
+    // The sum overflows if the range contains all values of 128 bits. Then every value is in the range.
     let Some(span) = max.saturating_sub(min).checked_add(1) else {
         return u128::from(keyed_mix(seed, n)) << 64 | u128::from(keyed_mix(!seed, n));
     };
     if let Ok(span) = u64::try_from(span) {
-        // The high half of a product spreads 64 random bits over the span with a bias below 2^-32 for 32-bit fields.
+        // The high half of the product distributes 64 random bits over the span. The bias is below 2^-32 for
+        // fields of 32 bits.
         return min + ((u128::from(keyed_mix(seed, n)) * u128::from(span)) >> 64);
     }
     min + (u128::from(keyed_mix(seed, n)) << 64 | u128::from(keyed_mix(!seed, n))) % span
 }
 
-/// A keyed, statistically good 64-bit mix of `(seed, n)`: the only source of randomness in a frame.
-/// The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014), applied to both words.
+/// Returns a keyed 64-bit hash of `(seed, n)` with good statistical properties, which is the only source of randomness
+/// in a frame. It applies the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014) to both words.
 pub fn keyed_mix(seed: u64, n: u64) -> u64 {
-    // The seed is finalised first, so that neighbouring seeds give unrelated values.
-    finalise_hash_word(
-        finalise_hash_word(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+    // The seed is hashed first, so that neighbouring seeds give unrelated values.
+    mix_hash_word(
+        mix_hash_word(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15),
     )
 }
 
-fn finalise_hash_word(mut word: u64) -> u64 {
+fn mix_hash_word(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)

@@ -1,14 +1,14 @@
-//! Fill of the bytes behind the headers (the test tag takes the last of them).
+//! The bytes that fill a frame behind the headers. The test tag replaces the last of them.
 
 use serde::{Deserialize, Serialize};
 
-/// OTG's payload kinds. The fill of a shorter frame is the beginning of the fill of a longer one.
+/// OTG's kinds of payload. The fill of a shorter frame is always the beginning of the fill of a longer frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PayloadPattern {
-    /// These bytes, once or repeated; zeros after a pattern that is not repeated.
+    /// These bytes, once or repeatedly. After a pattern that is not repeated come zeros.
     Fixed {
         pattern: Vec<u8>,
-        /// Fill the whole payload with them.
+        /// True to fill the whole payload with the pattern.
         repeat: bool,
     },
     /// 0, 1, 2, … as bytes.
@@ -37,7 +37,7 @@ impl PayloadPattern {
                 pattern.iter().copied().chain(std::iter::repeat(0)).take(len).collect()
             }
             Self::IncrementByte => (0..len).map(low_byte).collect(),
-            // The complement counts down from the greatest value.
+            // The complement of an increasing byte decreases from 255.
             Self::DecrementByte => (0..len).map(|i| !low_byte(i)).collect(),
             Self::IncrementWord => fill_payload_from_words(len, low_word),
             Self::DecrementWord => fill_payload_from_words(len, |i| !low_word(i)),
@@ -45,7 +45,7 @@ impl PayloadPattern {
     }
 }
 
-/// `len` bytes of big-endian words, the last one cut if `len` is odd.
+/// Returns `len` bytes of big-endian words; the last word is cut if `len` is odd.
 fn fill_payload_from_words(len: usize, word: impl Fn(usize) -> u16) -> Vec<u8> {
     (0..len.div_ceil(2)).flat_map(|i| word(i).to_be_bytes()).take(len).collect()
 }

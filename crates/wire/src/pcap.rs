@@ -1,13 +1,15 @@
-//! Capture files, classic pcap and pcapng: bytes become records. [`block`] has the functions for writers of pcapng.
+//! Capture files (classic pcap and pcapng): decodes their bytes into records. [`block`] has the functions
+//! for writers of pcapng.
 //!
 //! ```text
 //!  bytes so far -> CaptureDecoder::next_step -> Record (borrows from them) | Skip bytes | More bytes are needed
 //! ```
-//! It opens no file and keeps no bytes: the caller owns a buffer of at most [`MAX_NEEDED`] bytes, passes its content and drops the
-//! used bytes. So a file of any size is read in constant memory. It does not interpret the bytes of a record.
+//! The decoder opens no file and stores no bytes: the caller has a buffer of at most [`MAX_NEEDED`] bytes,
+//! passes its content, and drops the used bytes. So a file of any size is read with constant memory. The
+//! bytes of a record are not interpreted.
 //!
-//! Invariant: any bytes are fine. Every step but [`CaptureElement::More`] uses at least one byte, and [`CaptureElement::More`] asks for
-//! more than there is, up to a fixed limit. So reading ends.
+//! Invariant: any bytes are valid input. Every step except [`CaptureElement::More`] uses at least one byte, and
+//! [`CaptureElement::More`] asks for more bytes than the input has, up to a fixed limit. So reading a file always ends.
 
 pub mod block;
 mod classic;
@@ -16,9 +18,9 @@ mod ng;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of bytes that a decoder asks for at once.
+/// Maximum number of bytes that a decoder needs at once.
 pub const MAX_NEEDED: usize = MAX_BLOCK;
-/// The longest block with a packet that is believed; a longer one is damage, not data.
+/// Maximum length of a block with a packet. A longer block is taken for damage.
 const MAX_BLOCK: usize = 1 << 20;
 /// Link type of Ethernet frames.
 pub const ETHERNET_LINK_TYPE: u16 = 1;
@@ -30,62 +32,62 @@ pub struct CaptureRecord<'a> {
     pub bytes: &'a [u8],
     /// Length of the packet on the wire.
     pub full_len: u32,
-    /// Time of the capture, nanoseconds since 1970; `None` where the file does not say.
+    /// Time of the capture in nanoseconds since 1970; `None` if the file does not state it.
     pub at_ns: Option<u64>,
-    /// Link type of its bytes: a LINKTYPE number, [`ETHERNET_LINK_TYPE`] for Ethernet.
+    /// Link type of the packet: a LINKTYPE number, [`ETHERNET_LINK_TYPE`] for Ethernet.
     pub link_type: u16,
-    /// True if the file says that its bytes end with a frame check sequence of four bytes; `None` if the
-    /// file does not say.
+    /// True if the file states that the bytes end with a frame check sequence of four bytes; `None` if the
+    /// file does not state it.
     pub has_fcs: Option<bool>,
-    /// Set if the frame was merged from several packets and its writer states this ([`merged`]): payload
-    /// bytes of each of them.
+    /// Payload bytes of each packet, if the frame was merged from several packets and its
+    /// writer states this ([`merged`]).
     pub merged: Option<u16>,
 }
 
 impl CaptureRecord<'_> {
-    /// Reports whether a snap length cut it.
+    /// Returns whether the packet was truncated, for example by a snap length.
     pub fn is_cut(&self) -> bool {
         usize::try_from(self.full_len).is_ok_and(|full| full > self.bytes.len())
     }
 }
 
-/// The first element of the input.
+/// The first element of the input bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureElement<'a> {
-    /// A packet; it takes `used` bytes.
+    /// A packet.
     Record {
         record: CaptureRecord<'a>,
-        /// Bytes of the input to drop.
+        /// Number of input bytes that the caller must drop.
         used: usize,
     },
-    /// No packet: the caller drops this many bytes, which may be more than its buffer has.
+    /// No packet: the caller must drop this many bytes, which may be more than its buffer contains.
     Skip(u64),
-    /// This many bytes in all are needed to decide. At the end of a file it means that the file was cut here.
+    /// The decoder needs this many bytes in total. At the end of a file, this means that the file was cut here.
     More(usize),
 }
 
-/// Reasons why the bytes are no capture file, or from here on none any more.
+/// Reason why the bytes are not a capture file, or why the file is damaged from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureDamage {
-    /// It begins with none of the known magic numbers.
-    #[error("it is neither a pcap nor a pcapng file")]
+    /// The file begins with none of the known magic numbers.
+    #[error("the file is neither a pcap nor a pcapng file")]
     Magic,
-    /// A version with an unknown layout.
-    #[error("it has format version {0}, which packetrig cannot read")]
+    /// The format version has an unknown layout.
+    #[error("the file has format version {0}, which packetrig cannot read")]
     Version(u16),
-    /// A length that no capture file has.
-    #[error("it contains an impossible length of {0} bytes")]
+    /// A length is impossible in a capture file.
+    #[error("the file contains an impossible length of {0} bytes")]
     Length(u64),
-    /// A packet of an interface that was not described.
+    /// A packet belongs to an interface that the file does not describe.
     #[error("a packet belongs to interface {0}, which the file does not describe")]
     Interface(u32),
-    /// More interfaces than anyone has.
-    #[error("it describes more than {} interfaces", ng::MAX_INTERFACES)]
+    /// The file describes more interfaces than packetrig accepts.
+    #[error("the file describes more than {} interfaces", ng::MAX_INTERFACES)]
     Interfaces,
 }
 
-/// Byte order of a file or section.
+/// The byte order of a file or section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ByteOrder {
     Little,
@@ -116,7 +118,7 @@ enum DecoderFormat {
     Ng(ng::PcapngSection),
 }
 
-/// Reads a capture file from its first byte on.
+/// Decodes a capture file from its first byte on.
 #[derive(Clone, Debug)]
 pub struct CaptureDecoder(DecoderFormat);
 
@@ -127,12 +129,12 @@ impl Default for CaptureDecoder {
 }
 
 impl CaptureDecoder {
-    /// A decoder at the beginning of a file.
+    /// Creates a decoder for the beginning of a file.
     pub fn new() -> Self {
         Self(DecoderFormat::Unknown)
     }
 
-    /// Decodes the front of `input`: the bytes after the used ones.
+    /// Decodes the next element, which begins at the start of `input`. The caller has dropped all earlier bytes.
     pub fn next_step<'a>(&mut self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
         match &mut self.0 {
             DecoderFormat::Unknown => self.begin_file(input),
@@ -143,12 +145,13 @@ impl CaptureDecoder {
 
     fn begin_file<'a>(&mut self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
         let Some(magic) = ByteOrder::Big.read_u32(input, 0) else { return Ok(CaptureElement::More(4)) };
-        // The magic of a section header reads the same in either byte order, so it is recognised before the order is known.
+        // The magic number of a section header is the same in both byte orders, so it is recognised before
+        // the byte order is known.
         if magic == ng::SECTION_HEADER_BLOCK {
             let mut section = ng::PcapngSection::new();
             let step = section.next_step(input)?;
-            // The state is kept only once the header was read completely: until then the next call starts
-            // again from the front.
+            // The state is stored only after the header was read completely; until then, the next call starts
+            // again at the beginning.
             if !matches!(step, CaptureElement::More(_)) {
                 self.0 = DecoderFormat::Ng(section);
             }

@@ -1,45 +1,45 @@
-//! Returns the size of frame `n`.
+//! The sizes of the frames of a stream: the size of frame `n` can be computed for any `n`.
 
 use crate::pattern::keyed_mix;
 use packetrig_units::FrameSize;
 use serde::{Deserialize, Serialize};
 
-/// Variation of the frame sizes, FCS included.
+/// How the frame sizes change from frame to frame. Sizes include the FCS.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SizePattern {
     Fixed(FrameSize),
-    /// `start, start + step, …` up to `end`, then again.
+    /// `start, start + step, …` up to `end`; then the sizes start again.
     Increment {
         start: FrameSize,
         end: FrameSize,
-        /// Distance; at least 1.
+        /// Difference between consecutive sizes; at least 1.
         step: u32,
     },
-    /// Drawn uniformly, keyed by `seed` and `n`.
+    /// Random sizes with a uniform distribution, determined by `seed` and `n`.
     Random {
         min: FrameSize,
         max: FrameSize,
-        /// Same seed, same sizes.
+        /// The same seed gives the same sizes.
         seed: u64,
     },
     /// A mix with exact proportions.
     Weighted(SizeMix),
 }
 
-/// Sizes with whole-number weights: every `sum of weights` frames hold exactly that many of each size, spread evenly.
-/// (OTG's fractional weights are scaled at the edge.)
+/// Sizes with integer weights. In every `sum of weights` consecutive frames, each size occurs exactly as
+/// often as its weight says, evenly spread. (OTG's fractional weights are scaled to integers by the caller.)
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeMix {
-    /// (size, frames of this and all earlier sizes per period).
+    /// (size, number of frames of this and all earlier sizes in a period).
     sizes: Vec<(FrameSize, u64)>,
-    /// Walks through the period; coprime with it.
+    /// Distance in the period from one frame to the next; it has no common factor with the period.
     stride: u64,
 }
 
 impl SizeMix {
-    /// A mix of (size, weight); `None` if all weights are zero.
+    /// Creates a mix of (size, weight); `None` if all weights are zero.
     pub fn new(weights: &[(FrameSize, u32)]) -> Option<Self> {
-        // Divided by their common divisor, so that the period is as short as the proportions allow.
+        // The weights are divided by their common divisor, so that the period is as short as possible.
         let divisor = weights.iter().fold(0, |d, (_, w)| greatest_common_divisor(d, u64::from(*w)));
         if divisor == 0 {
             return None;
@@ -53,8 +53,9 @@ impl SizeMix {
                 (*size, total)
             })
             .collect();
-        // Frame n takes place n * stride of the period. A stride near the golden section visits it evenly, so no size comes in
-        // long runs; a stride without a common factor visits every place once, so the proportions are exact.
+        // Frame n takes place n * stride (modulo the period). A stride near the golden ratio of the period
+        // visits the places evenly, so that no size comes in long runs. A stride without a common factor
+        // visits every place once, so that the proportions are exact.
         let mut stride = (total * 618_034 / 1_000_000).max(1);
         while greatest_common_divisor(stride, total) != 1 {
             stride += 1;
@@ -73,7 +74,7 @@ impl SizeMix {
         self.sizes[index.min(self.sizes.len() - 1)].0
     }
 
-    /// Iterates over pairs of a size and its frames per period.
+    /// Returns pairs of a size and the number of its frames in a period.
     pub fn shares(&self) -> impl Iterator<Item = (FrameSize, u64)> {
         let mut before = 0;
         self.sizes.iter().map(move |(size, end)| {
@@ -95,7 +96,8 @@ impl SizePattern {
             }
             Self::Random { min, max, seed } => {
                 let span = u64::from(max.bytes() - min.bytes()) + 1;
-                // The high half of the product is below `span`, without the division of a remainder.
+                // The high half of the product is below `span`; this is faster than a remainder, which needs
+                // a division.
                 FrameSize::new(
                     min.bytes() + low_32(high_half(u128::from(keyed_mix(*seed, n)) * u128::from(span))),
                 )
@@ -104,7 +106,7 @@ impl SizePattern {
         }
     }
 
-    /// Number of different sizes that an increment goes through.
+    /// Returns the number of different sizes of an increment; 1 for other patterns.
     fn step_count(&self) -> u64 {
         match self {
             Self::Increment { start, end, step } => {
@@ -126,13 +128,13 @@ impl SizePattern {
     pub fn max_size(&self) -> FrameSize {
         match self {
             Self::Fixed(size) | Self::Random { max: size, .. } => *size,
-            // `end` is not used: the last step may fall short of it.
+            // `end` is not used, because the last step may end below it.
             Self::Increment { .. } => self.size_at(self.step_count() - 1),
             Self::Weighted(mix) => mix.shares().map(|(size, _)| size).max().unwrap_or(FrameSize::MIN),
         }
     }
 
-    /// Lists every size that can occur, each once.
+    /// Returns all sizes that can occur, in ascending order and each once.
     pub fn all_sizes(&self) -> Vec<FrameSize> {
         let mut sizes: Vec<FrameSize> = match self {
             Self::Fixed(size) => vec![*size],
@@ -145,8 +147,8 @@ impl SizePattern {
         sizes
     }
 
-    /// Returns the mean size as an exact fraction: (sum of bytes, number of frames) over one period or, for random
-    /// sizes, of the distribution.
+    /// Returns the mean size as an exact fraction: (sum of bytes, number of frames), over one period or, for
+    /// random sizes, for the distribution.
     pub fn mean_size(&self) -> (u64, u64) {
         match self {
             Self::Fixed(size) => (u64::from(size.bytes()), 1),
@@ -160,18 +162,18 @@ impl SizePattern {
     }
 }
 
-/// `a * b` modulo `period`, without overflow.
+/// Returns `a * b` modulo `period`, without overflow.
 #[expect(clippy::cast_possible_truncation, reason = "a remainder is below its divisor, which has 64 bits")]
 fn multiply_modulo(a: u64, b: u64, period: u64) -> u64 {
     (u128::from(a) * u128::from(b) % u128::from(period)) as u64
 }
 
-/// The upper 64 bits of a product.
+/// Returns the upper 64 bits of a product.
 const fn high_half(product: u128) -> u64 {
     (product >> 64) as u64
 }
 
-/// A number that is known to be below 2^32: frame sizes have 32 bits.
+/// Converts a number that is known to be below 2^32: frame sizes have 32 bits.
 const fn low_32(value: u64) -> u32 {
     (value & 0xffff_ffff) as u32
 }

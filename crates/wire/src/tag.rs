@@ -1,8 +1,9 @@
-//! The test tag: the last bytes of a test frame's payload. The receiver recognises the frame by it, even if the device under
-//! test has changed the headers.
+//! The test tag: the last bytes of the payload of a test frame. The receiver recognises the frame by the tag,
+//! even if the device under test has changed the headers.
 //!
-//! The tag is at the *end*: pushing, popping or rewriting headers before it does not move it. A receiver
-//! looks at the end of the frame, then at the end of the IP packet (a device may have padded a short frame).
+//! The tag is at the *end* of the payload, so that adding, removing or rewriting headers does not move it. A
+//! receiver looks for it at the end of the frame, and then at the end of the IP packet (because a device may
+//! have padded a short frame).
 //!
 //! Full form, 16 bytes, big-endian:
 //! ```text
@@ -25,29 +26,29 @@
 use crate::pattern::keyed_mix;
 use serde::{Deserialize, Serialize};
 
-/// Number of streams that the short form can distinguish.
+/// Number of streams that the short form of the tag can distinguish.
 pub const MAX_SHORT_TAG_STREAMS: usize = 1 << 12;
 const TIME_BITS: u32 = 48;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 const MAX_VLAN_TAGS: usize = 4;
 
-/// Key of one run; both ends get it with the plan.
+/// The key of one run. Both ends get it with the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TagKey(pub u64);
 
-/// Forms of the tag.
+/// The forms of the tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TagForm {
-    /// 16 bytes, with send time.
+    /// 16 bytes, with the send time.
     Full,
-    /// 6 bytes, without.
+    /// 6 bytes, without the send time.
     Short,
 }
 
 impl TagForm {
-    /// Bytes of the longest form.
+    /// Length of the longest form in bytes.
     pub const MAX_TAG_BYTES: usize = 16;
 
     pub const fn bytes(self) -> usize {
@@ -66,7 +67,7 @@ impl TagForm {
         }
     }
 
-    /// Bits of the sequence number it carries.
+    /// Returns the number of bits of the sequence number in this form.
     pub const fn sequence_bits(self) -> u32 {
         match self {
             Self::Full => 32,
@@ -75,7 +76,7 @@ impl TagForm {
     }
 }
 
-/// Contents of a tag.
+/// The contents of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameTag {
     /// Form in which the tag was written.
@@ -89,13 +90,13 @@ pub struct FrameTag {
 }
 
 impl FrameTag {
-    /// The full send time, given a time within 39 hours of it; `None` in the short form.
-    pub fn sent_at(&self, near: u64) -> Option<u64> {
+    /// Returns the full send time, from a time that is within 39 hours of it; `None` in the short form.
+    pub fn restore_send_time(&self, near: u64) -> Option<u64> {
         if self.form == TagForm::Short {
             return None;
         }
-        // 48 bits of nanoseconds wrap after 78 hours. The send time is the one of its possible values nearest to `near`, before
-        // or after it: two clocks need not agree.
+        // 48 bits of nanoseconds wrap after 78 hours. Of the possible send times, the result is the one
+        // nearest to `near`. It may be later than `near`, because two clocks need not agree.
         let half = 1u64 << (TIME_BITS - 1);
         let ahead = self.time.wrapping_sub(near) & TIME_MASK;
         let sent =
@@ -109,13 +110,13 @@ impl FrameTag {
             TagForm::Full => 0,
             TagForm::Short => 1 << 63,
         };
-        // The form is part of the key, so that the end of a full tag does not look like a short one. The time
-        // is rotated, so that its fast-changing bits do not coincide with those of the sequence.
+        // The form is part of the key, so that the end of a full tag does not look like a short tag. The time
+        // is rotated, so that its fast-changing bits do not coincide with those of the sequence number.
         let hash = keyed_mix(key.0 ^ form, identity ^ self.time.rotate_left(17));
         (hash >> 48) as u16
     }
 
-    /// Writes the tag; `payload_sum` is the one's-complement sum of the payload before it.
+    /// Writes the tag. `payload_sum` is the one's-complement sum of the payload before the tag.
     pub(crate) fn write_tag(&self, key: TagKey, payload_sum: u16, out: &mut [u8]) {
         let mark = self.compute_mark(key).to_be_bytes();
         match self.form {
@@ -135,20 +136,21 @@ impl FrameTag {
     }
 }
 
-/// Values that a sender puts into the tags of a frame.
+/// The values that a sender writes into the tag of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagStamp {
     pub key: TagKey,
     pub stream: u16,
-    /// Send time in ns of the sender's monotonic clock.
+    /// Send time in nanoseconds of the sender's monotonic clock.
     pub time: u64,
 }
 
 impl TagStamp {
-    /// The tag of frame `n` in this form.
+    /// Returns the tag of frame `n` in this form.
     #[expect(clippy::cast_possible_truncation, reason = "a form has at most 32 bits for the sequence")]
     pub(crate) fn make_tag(&self, n: u64, form: TagForm) -> FrameTag {
-        // The tag has only the low bits. The receiver restores the number from earlier ones.
+        // The tag contains only the low bits of the number. The receiver restores the full number from
+        // earlier ones.
         let sequence = (n & ((1 << form.sequence_bits()) - 1)) as u32;
         FrameTag {
             form,
@@ -159,43 +161,47 @@ impl TagStamp {
     }
 }
 
-/// A tag found in a frame.
+/// A tag that was found in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundTag {
     pub tag: FrameTag,
-    /// Check of the payload before the tag: the complement of its sum. Absent in the short form.
+    /// The check of the payload before the tag, which is the complement of its sum. Absent in the short form.
     pub check: Option<u16>,
-    /// Offset in the frame just behind the tag: the end of the payload.
+    /// Offset in the frame of the first byte behind the tag, where the payload ends.
     pub end: usize,
 }
 
-/// Looks for a tag of `key` in a frame without FCS: the first of its [`tag_candidates`].
+/// Returns the first of the [`tag_candidates`] of a frame without FCS.
 pub fn find_tag(frame: &[u8], key: TagKey) -> Option<FoundTag> {
     tag_candidates(frame, key).next()
 }
 
-/// All parts of a frame without FCS that look like a tag of `key`, the likeliest first. By chance, about once in 65 536 frames
-/// a false tag stands before a short one, so count no frame before [`crate::FrameTemplate::verify_frame`] has compared it.
+/// Returns all parts of a frame without FCS that look like a tag with this key, the likeliest first. About
+/// once in 65 536 frames, a false tag appears by chance before a short tag. So a frame must not be counted
+/// before [`crate::FrameTemplate::verify_frame`] has compared it.
 pub fn tag_candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = FoundTag> {
     // The end of the frame comes first, because nearly every tag is there. The end of the IP packet is
-    // searched only if that fails.
-    let padded = std::iter::once_with(|| ip_end(frame).filter(|end| *end < frame.len())).flatten();
+    // determined only if there is no tag.
+    let padded =
+        std::iter::once_with(|| find_ip_packet_end(frame).filter(|end| *end < frame.len())).flatten();
     std::iter::once(frame.len()).chain(padded).flat_map(move |end| {
-        // Lazily, because the full form matches nearly always, and the receiver does this for every frame.
+        // The short form is tried lazily, because the full form nearly always matches and the receiver runs
+        // this for every frame.
         let short = std::iter::once_with(move || short_tag_ending_at(frame, end, key));
         std::iter::once_with(move || full_tag_ending_at(frame, end, key)).chain(short).flatten()
     })
 }
 
 fn full_tag_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag> {
-    // The mark covers all fields but the check: a tag with a damaged field is no tag of this run.
-    let found = unverified_full_tag(frame, end)?;
+    // The mark covers all fields except the check, so a tag with another damaged field is not accepted as a
+    // tag of this run.
+    let found = read_unverified_full_tag(frame, end)?;
     let mark = &frame[end - TagForm::MAX_TAG_BYTES..][..2];
     (found.tag.compute_mark(key).to_be_bytes() == mark).then_some(found)
 }
 
-/// Reads the bytes before `end` as a full tag, of any run.
-pub(crate) fn unverified_full_tag(frame: &[u8], end: usize) -> Option<FoundTag> {
+/// Reads the bytes before `end` as a full tag of any run, without a check of the mark.
+pub(crate) fn read_unverified_full_tag(frame: &[u8], end: usize) -> Option<FoundTag> {
     let bytes: &[u8; 16] = frame.get(..end)?.last_chunk()?;
     let tag = FrameTag {
         form: TagForm::Full,
@@ -214,8 +220,8 @@ fn short_tag_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag
     (tag.compute_mark(key).to_be_bytes() == bytes[..2]).then_some(FoundTag { tag, check: None, end })
 }
 
-/// Offset at which the IP packet of a frame ends, by its own length field.
-fn ip_end(frame: &[u8]) -> Option<usize> {
+/// Returns the offset at which the IP packet of a frame ends, according to its length field.
+fn find_ip_packet_end(frame: &[u8]) -> Option<usize> {
     let mut at = 12;
     for _ in 0..MAX_VLAN_TAGS {
         match word_at(frame, at)? {
@@ -231,7 +237,7 @@ fn ip_end(frame: &[u8]) -> Option<usize> {
     Some(at + 2 + length)
 }
 
-/// Reads a big-endian word, if the frame is long enough.
+/// Reads a big-endian 16-bit word; `None` if the frame is too short.
 pub(crate) fn word_at(frame: &[u8], at: usize) -> Option<u16> {
     frame.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }
@@ -292,7 +298,7 @@ mod tests {
             let sent = sent >> 1;
             let near = sent.saturating_add_signed(latency);
             let tag = FrameTag { form: TagForm::Full, stream: 0, sequence: 0, time: sent & TIME_MASK };
-            prop_assert_eq!(tag.sent_at(near), Some(near.wrapping_add(sent.wrapping_sub(near))));
+            prop_assert_eq!(tag.restore_send_time(near), Some(near.wrapping_add(sent.wrapping_sub(near))));
         }
     }
 }

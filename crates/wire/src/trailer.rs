@@ -1,27 +1,28 @@
-//! The trailer that a tap can append to each copy of a frame: where the frame came from, when, and which one it was.
+//! The trailer that a tap can append to each copy of a frame. It states where and when the frame arrived, and
+//! which number the copy has.
 //!
 //! ```text
 //!  0            4   5   6       8               16              24
 //!  | "prT1"     |dir|  0| length|    number     | ns since 1970 |   big-endian, the last bytes of the copy
 //! ```
-//! Copies of one direction are numbered from 1 without a gap, so a log of them shows which are missing. The length is
-//! that of the frame as it arrived, without FCS, also when the copy was cut.
+//! The copies of one direction are numbered from 1 without a gap, so a log of the copies shows which ones are
+//! missing. The length is that of the frame as it arrived, without FCS, even if the copy was truncated.
 //!
 //! Invariant: [`split_trailer`] returns exactly the values that [`TapTrailer::to_bytes`] wrote.
 //! `crates/sys/bpf/tap.bpf.c` writes the same.
 
-/// Bytes of a trailer.
+/// Length of a trailer in bytes.
 pub const TRAILER_BYTES: usize = 24;
-/// First bytes of a trailer; the last of them is the version.
+/// The first bytes of a trailer; the last of them is the version.
 pub const TRAILER_MAGIC: [u8; 4] = *b"prT1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TapTrailer {
-    /// Interface at which the frame arrived: 0 is the tap's first one, 1 its second.
+    /// Interface at which the frame arrived: 0 is the first interface of the tap, 1 the second.
     pub direction: u8,
-    /// Bytes of the frame, without FCS.
+    /// Length of the frame in bytes, without FCS.
     pub full_len: u16,
-    /// Number among the copies of this direction, from 1.
+    /// Number of the copy among those of this direction, from 1.
     pub number: u64,
     /// Time at which the frame arrived, nanoseconds since 1970.
     pub at_ns: u64,
@@ -39,11 +40,12 @@ impl TapTrailer {
     }
 }
 
-/// Splits a copy into the frame and its trailer; `None` for a frame that has none.
+/// Splits a copy into the frame and its trailer; `None` for a frame without a trailer.
 pub fn split_trailer(copy: &[u8]) -> Option<(&[u8], TapTrailer)> {
     let (frame, bytes) = copy.split_last_chunk::<TRAILER_BYTES>()?;
     let [m0, m1, m2, m3, direction, reserved, l0, l1, numbers @ ..] = *bytes;
-    // Any frame may end in these 24 bytes by chance. Four bytes of mark and two that are nearly fixed make that one in 2^47.
+    // Any frame may end with such bytes by chance. The magic number and two bytes that are nearly fixed make
+    // that happen once in 2^47 frames.
     if [m0, m1, m2, m3] != TRAILER_MAGIC || direction > 1 || reserved != 0 {
         return None;
     }

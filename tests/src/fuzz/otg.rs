@@ -20,7 +20,7 @@ impl RunSource for NoRigs {
         PlanParseOptions { seed: 1, ..PlanParseOptions::default() }
     }
 
-    fn wall_clock(&self, at: MonoTime) -> u64 {
+    fn to_wall_clock_ns(&self, at: MonoTime) -> u64 {
         at.as_nanos()
     }
 }

@@ -140,7 +140,7 @@ fn engine_refuses_bursts_it_cannot_send() {
     }
     let flow = || flow("bursts", 1).with("duration", bursts());
     let Some((refused, _)) = through("trafgen", Vec::new(), vec![flow()]) else { return };
-    refused.assert_refused(3, &["flows[0].duration", "engine trafgen sends no bursts with pauses"]);
+    refused.assert_refused(3, &["flows[0].duration", "engine trafgen cannot send bursts with pauses"]);
     let Some((finished, truth)) = through("tcpreplay", Vec::new(), vec![flow()]) else { return };
     let report = finished.report();
     assert_eq!(assert_found(&report, "bursts", &truth, 1).unique, 600);
@@ -197,13 +197,13 @@ fn faulty_engine_makes_verdict_inconclusive() {
             "counts too few",
             counts,
             format!("if ((our $said)++ >= 10) {{ {counts} }}"),
-            "does not hold: 590 against 600",
+            "does not hold: left side 590, right side 600",
         ),
         (
             "counts too many",
             sends,
             "if ($frames >= 590 || send(".to_owned(),
-            "does not hold: 600 against 590",
+            "does not hold: left side 600, right side 590",
         ),
         (
             "counts beyond the plan",

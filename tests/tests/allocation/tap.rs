@@ -49,7 +49,7 @@ impl FrameTreatment for Looking {
 
     fn record_lateness(&mut self, _: DepartureLateness) {}
 
-    fn loss_and_copy_counts(&self) -> (u64, u64) {
+    fn drop_and_copy_counts(&self) -> (u64, u64) {
         (0, 0)
     }
 }

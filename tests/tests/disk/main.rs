@@ -150,6 +150,6 @@ fn run_without_report_space_is_not_started() {
     let (from, to) = (lab.location(0), lab.location(1));
     let arguments = ["run", "--tx", &from, "--rx", &to, "--time", "20s", "--store", &shown];
     let refused = Running::start(&arguments, "").finish();
-    refused.assert_refused(WORLD, &["no room for the report", "--store", "bytes free"]);
+    refused.assert_refused(WORLD, &["not enough disk space for the report", "--store", "bytes free"]);
     assert_eq!(std::fs::read_dir(store.join("runs")).unwrap().count(), 0);
 }

@@ -51,7 +51,7 @@ fn message_server_recovers_from_full_disk() {
     shows("cannot store messages");
     fleet.server_disk().empty();
     shows("works");
-    assert!(fleet.said("up").contains("the server is started again"), "{}", fleet.said("up"));
+    assert!(fleet.said("up").contains("the server is restarted"), "{}", fleet.said("up"));
     // How the run ends depends on when the disk was full; what its nodes found out is not lost in any case.
     run.finish();
     // The server may be on its way down and up again: its store already worked while it was told to restart.

@@ -91,5 +91,5 @@ fn capture_fetch_respects_owner_limit() {
     ended.report().assert_nothing_lost();
     let (code, printed, complaints) = fleet.ask(&["fleet", "fetch"]);
     assert_eq!(code, Some(4), "{printed}{complaints}");
-    assert!(complaints.contains("the captures of the run would be more than the 1000000 B"), "{complaints}");
+    assert!(complaints.contains("the captures of the run exceed the limit of 1000000 B"), "{complaints}");
 }

@@ -156,7 +156,7 @@ fn stalled_controller_or_server_blames_no_node() {
     run.await_frames();
     hold(&|signal| run.signal(signal));
     let reasons = run.finish().report().reasons();
-    assert!(reasons.contains("the controller itself stood still for"), "{reasons}");
+    assert!(reasons.contains("the controller's own process did not run for"), "{reasons}");
     assert!(!reasons.contains("silent"), "{reasons}");
 
     let mut run = fleet.begin(&["--packets", "60000"]);

@@ -20,7 +20,7 @@ fn results_after_full_store_reach_the_report() {
     disk.fill();
     let ended = run.finish();
     let first = ended.report();
-    first.assert_partial(&["its result did not come"]);
+    first.assert_partial(&["its result did not arrive"]);
     assert_eq!(first.0["coverage"]["reported"], 0, "{}", first.0["coverage"]);
     let collect = ["fleet", "collect", "--store", &store];
     let (code, printed, said) = fleet.ask(&collect);

@@ -191,7 +191,8 @@ impl Hostile {
         let text = std::fs::read_to_string(keys.join("fleet.json")).expect("the fleet has addresses");
         let addresses: Value = serde_json::from_str(&text).expect("in JSON");
         let authority = FleetAuthority::open_or_create(&keys.join("authority")).expect("the fleet has keys");
-        let (credentials, own) = authority.controller_credentials().expect("the controller's among them");
+        let (credentials, own) =
+            authority.load_controller_credentials().expect("the controller's among them");
         let mut access = ServerAccess::for_server(String::new(), Some(credentials));
         let servers = addresses["servers"].as_array().expect("a list");
         access.servers = servers.iter().filter_map(Value::as_str).map(str::to_owned).collect();

@@ -34,7 +34,7 @@ fn poison(line: &str) {
     let mut endpoint = (0..20).find_map(|_| join().ok()).expect("it joins");
     let troubles = vec!["\u{1b}]0;owned\u{7}\nVerdict: PASS".to_owned()];
     let hello = NodeHello { epoch: u64::MAX - 1, incarnation: 7, troubles, ..NodeHello::default() };
-    let mut outgoing = fabric.open_outlet(&name).expect("it opens");
+    let mut outgoing = fabric.open_result_outlet(&name).expect("it opens");
     for number in 0..POISON {
         if number % 100 == 0 {
             endpoint

@@ -4,7 +4,7 @@ use crate::judge::{self, Judge};
 use crate::made::Made;
 use crate::{SEEN, SOURCE, check_ours, check_sums, packetrig, store};
 use packetrig_flow_store::StoreTarget;
-use packetrig_tests::skip;
+use packetrig_tests::{program, recording, skip};
 use serde_json::Value;
 use std::process::Command;
 
@@ -118,6 +118,61 @@ fn a_kafka_topic_holds_every_record_once() {
     assert_eq!((number_of(&found["records"]), number_of(&found["different"])), (count, count));
     assert_eq!((number_of(&found["packets"]), number_of(&found["bytes"])), (made.packets, made.bytes));
     assert_eq!(number_of(&found["partitions"]), 3);
+}
+
+/// Meters a capture file of 500 packets in three flows into a store; returns the result of the meter.
+fn meter_into(store: [&str; 2]) -> Value {
+    let (directory, file) = recording::stored(&recording::mixture(600, 2_000));
+    let records = directory.path().join("records");
+    let mut command = Command::new(program::binary());
+    command.args(["meter", "--json", "--quiet"]).arg(&file).args(store).arg("--directory").arg(&records);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let outputs = result["outputs"].as_array().unwrap();
+    assert_eq!(outputs.len(), 2, "a directory and a store");
+    for output in outputs {
+        assert_eq!((&output["sent"]["records"], &output["sent"]["packets"]), (&3.into(), &500.into()));
+    }
+    result
+}
+
+#[test]
+fn clickhouse_holds_what_was_metered() {
+    let Some(python) = skip::client("readers") else { return };
+    let (mut engine, port) = Judge::start(&python, "clickhouse.py", &[]);
+    meter_into(["--clickhouse", &format!("127.0.0.1:{port}/metered")]);
+    let row = &engine
+        .ask("SELECT count(), sum(packetDeltaCount + reversePacketDeltaCount) FROM default.metered")[0];
+    assert_eq!((number_of(&row[0]), number_of(&row[1])), (3, 500));
+}
+
+#[test]
+fn a_kafka_topic_holds_what_was_metered() {
+    let (Some(python), Some(jars)) = (skip::client("readers"), skip::client("kafka")) else { return };
+    let (mut broker, address) = Judge::start(&python, "broker.py", &[jars.as_os_str()]);
+    meter_into(["--kafka", &format!("{address}/flows")]);
+    let found = broker.ask("3");
+    assert_eq!((number_of(&found["records"]), number_of(&found["packets"])), (3, 500));
+}
+
+/// Nothing listens at this port: the records are lost by a stated cause, and the files have them all the same.
+#[test]
+fn meter_states_what_dead_store_lost() {
+    let (directory, file) = recording::stored(&recording::mixture(600, 2_000));
+    let records = directory.path().join("records");
+    let mut command = Command::new(program::binary());
+    command.args(["meter", "--json", "--quiet", "--clickhouse", "127.0.0.1:1/metered"]).arg(&file);
+    let output = command.arg("--directory").arg(&records).output().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [kept, lost] = [0, 1].map(|index| &result["outputs"][index]);
+    assert_eq!(kept["sent"]["packets"], 500);
+    assert_eq!(
+        (&lost["sent"]["packets"], lost["losses"].as_object().unwrap().len()),
+        (&0.into(), 1),
+        "{lost}"
+    );
 }
 
 fn send(target: &str, made: &Made) {

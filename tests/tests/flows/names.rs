@@ -139,5 +139,8 @@ fn question_about_names_without_their_file_is_refused() {
     let output =
         command.args(["flows", "top", "--names"]).arg(&wrong).arg(directory.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && said.contains("wrong.csv gives no names"), "{said}");
+    assert!(
+        output.status.code() == Some(2) && said.contains("wrong.csv is not a valid names file"),
+        "{said}"
+    );
 }

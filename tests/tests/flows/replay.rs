@@ -4,8 +4,12 @@ use super::made::Made;
 use super::{packetrig, store};
 use packetrig_sys::clock;
 use packetrig_tests::listening::await_place;
+use packetrig_tests::nfcapd::Nfcapd;
 use packetrig_tests::program::{self, Running};
+use packetrig_tests::skip;
 use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -76,4 +80,64 @@ fn replay_keeps_its_rate_and_filter() {
     collector.signal(rustix::process::Signal::INT);
     let report: Value = serde_json::from_str(&collector.finish().stdout).unwrap();
     assert_eq!((&report["total"]["records"], &report["total"]["lost"]), (&udp.into(), &0.into()));
+}
+
+/// The key of Crypto-PAn's published sample.
+const ANONYMISER_KEY: &str = "1522178d33a4cf80130a5b1649907d10d8988f837979652762574c2d2a842202";
+
+fn write_key(path: &Path, mode: u32) {
+    std::fs::write(path, format!("{ANONYMISER_KEY}\n")).unwrap();
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// What nfcapd stored of records that were sent with these flags, as nfdump prints it.
+fn stored_by_nfcapd(records: &Path, more: &[&str], key_of_nfanon: Option<&str>) -> Vec<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let nfcapd = Nfcapd::start(directory.path()).unwrap();
+    let place = format!("udp://{}", nfcapd.address());
+    replay(records, &[&["--export", place.as_str()], more].concat());
+    nfcapd.finish().unwrap();
+    let run = |program: &str, flags: &[&str]| {
+        let output = Command::new(program).args(flags).arg(directory.path()).output().unwrap();
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    if let Some(key) = key_of_nfanon {
+        run("nfanon", &["-q", "-K", key, "-r"]);
+    }
+    let said = run("nfdump", &["-q", "-6", "-N", "-o", "fmt:%sa %sp %da %dp %pr %pkt %byt", "-R"]);
+    let mut lines: Vec<String> = said.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn anonymised_addresses_are_those_of_nfanon() {
+    if !skip::has_tool("nfanon") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let records = directory.path().join("records");
+    store(&records, &Made::new(500));
+    let key = directory.path().join("secret.key");
+    write_key(&key, 0o600);
+    let anonymised = stored_by_nfcapd(&records, &["--anonymise", key.to_str().unwrap()], None);
+    let wanted = stored_by_nfcapd(&records, &[], Some(&format!("0x{ANONYMISER_KEY}")));
+    assert!(anonymised.len() >= 500 && !anonymised[0].contains("198.19."), "{anonymised:?}");
+    assert_eq!(anonymised, wanted);
+}
+
+#[test]
+fn key_of_anonymised_replay_must_be_secret() {
+    let directory = tempfile::tempdir().unwrap();
+    let records = directory.path().join("records");
+    store(&records, &Made::new(1));
+    let key = directory.path().join("open.key");
+    write_key(&key, 0o644);
+    let flags = ["--export", "udp://127.0.0.1:9", "--anonymise"];
+    let mut command = Command::new(program::binary());
+    let output = command.args(["flows", "replay"]).arg(&records).args(flags).arg(&key).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cannot read the key of --anonymise in") && said.contains("open.key"), "{said}");
 }

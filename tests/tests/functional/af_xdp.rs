@@ -77,7 +77,7 @@ fn long_frames_fall_back_to_af_xdp() {
         report.assert_clean();
         assert_all_arrived(&report);
         if size == 3304 {
-            assert_ran(&report, "xdp", &["asked for"]);
+            assert_ran(&report, "xdp", &["requested"]);
         } else {
             assert_ran(&report, "af-xdp", &["AF_XDP (copy)", "flows[0]", "have room for 3300"]);
         }
@@ -98,7 +98,7 @@ fn a_full_queue_loses_nothing() {
     let Some(lab) = lab(Lab::cabled_pair) else { return };
     for (size, count) in [(64, 300_000), (9000, 60_000)] {
         let report = run(&lab, Flow::new("f", 1).size(size).pps(5_000_000).packets(count), "af-xdp");
-        assert_ran(&report, "af-xdp", &["asked for", "AF_XDP (copy)"]);
+        assert_ran(&report, "af-xdp", &["requested", "AF_XDP (copy)"]);
         assert_eq!(report.number("f", "/sent/frames"), count);
         // On a busy machine the receiver is too slow for this load. That is no loss of the sender's queue.
         let in_our_ring = report.0["ports"][1]["rx"]["ring_dropped"].as_u64().unwrap();
@@ -129,7 +129,7 @@ fn live_frames_are_used_where_peer_accepts() {
     lab.enable_live_frames().unwrap();
     let report = run(&lab, Flow::new("f", 1).size(500).pps(5000).packets(2000), "xdp");
     report.assert_clean();
-    assert_ran(&report, "xdp", &["asked for"]);
+    assert_ran(&report, "xdp", &["requested"]);
 }
 
 /// A bridge has no XDP of its own: programs run in the kernel's generic path, and no live frame leaves through it.

@@ -96,7 +96,7 @@ fn a_calibration_decides_where_there_is_one() {
         assert_chosen(&with(&xdp_wins, &[]), "packet", "back end xdp 800000, but");
     }
     // Whoever insists gets it.
-    assert_chosen(&with(&xdp_wins, &["--back-end", "packet"]), "packet", "asked for");
+    assert_chosen(&with(&xdp_wins, &["--back-end", "packet"]), "packet", "requested");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn calibration_result_decides_back_end() {
     assert_eq!(calibrated.code, Some(0), "{}", calibrated.stderr);
     let limits = RunCatalogue::open_or_create(store.path())
         .unwrap()
-        .limits_of_kernel(&kernel::kernel_release_name())
+        .rig_limits_of_kernel(&kernel::kernel_release_name())
         .unwrap();
     let mut back_ends: Vec<_> = limits.iter().map(|limit| limit.back_end).collect();
     back_ends.sort_unstable();

@@ -150,7 +150,7 @@ fn kernel_and_emulated_interface_resolve_and_ping() {
         let ping = rig.start_ping("a e", to).unwrap().unwrap();
         let mut state = PingState::Waiting;
         eventually("a ping ends", || {
-            state = rig.ping_state(ping).unwrap();
+            state = rig.take_ping_state(ping).unwrap();
             state != PingState::Waiting
         });
         assert_eq!(state, PingState::Succeeded, "{to}");
@@ -159,7 +159,7 @@ fn kernel_and_emulated_interface_resolve_and_ping() {
     let timeout = Duration::from_millis(500);
     assert!(own.iter().all(|own| kernel_pings(theirs, *own, 20, timeout)));
     assert_eq!(rig.start_ping("nobody", wanted[0]).unwrap(), None);
-    rig.switch_protocols(false).unwrap();
+    rig.set_protocols_enabled(false).unwrap();
     assert!(rig.neighbour_states().iter().all(|neighbour| neighbour.mac.is_none()));
     assert!(!kernel_pings(theirs, own[0], 3, Duration::from_millis(250)), "what is off does not answer");
 }

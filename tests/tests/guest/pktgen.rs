@@ -244,7 +244,7 @@ fn pktgen_refuses_unsupported_flows_by_name() {
         problems[0].starts_with("flows[1].metrics.enable: back end pktgen writes no test tag"),
         "{problems:?}"
     );
-    assert_eq!(problems[1], "flows[1].packet[2].tcp: back end pktgen sends UDP only");
+    assert_eq!(problems[1], "flows[1].packet[2].tcp: back end pktgen can send only UDP");
     inside(lab.ports()[0].netns(), "! grep -q eth0 /proc/thread-self/net/pktgen/kpktgend_*");
     let result = run(&document(&lab).flow(flow(1)), directory.path(), |_| false);
     assert_eq!(result.send[0].counts.frames, 100);

@@ -37,7 +37,8 @@ fn release(
     mechanism: ReleaseMechanism,
     from_ms: i64,
 ) -> Result<(Vec<DepartedFrame>, Vec<u64>), Error> {
-    let options = ReleaseOptions { ahead: Nanos::from_millis(50), priority: None, ..ReleaseOptions::usual() };
+    let ahead = Nanos::from_millis(50);
+    let options = ReleaseOptions { ahead, priority: None, ..ReleaseOptions::common() };
     let mut open = release::open_release(location, mechanism, options)?;
     let frames: Vec<Vec<u8>> = (0..FRAMES).map(frame).collect();
     let start = clock::monotonic_ns().saturating_add_signed(from_ms * 1_000_000);

@@ -148,7 +148,7 @@ fn frame_lateness_includes_time_in_ring() {
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
     let mut station = Station::open(&testbed.lab.ports()[0]);
     let far = &testbed.lab.ports()[1];
-    let mut ear =
+    let mut receiver =
         RxRing::open_on_interface(far.netns(), far.link.index, "test", RxOptions::default()).unwrap();
     tap.signal(Signal::STOP);
     station.send(std::iter::once(&frame));
@@ -162,8 +162,8 @@ fn frame_lateness_includes_time_in_ring() {
     let mut arrivals = Vec::new();
     let give_up_ns = clock::monotonic_ns() + PATIENCE_NS;
     while (arrivals.len() as u64) < WAITING && clock::monotonic_ns() < give_up_ns {
-        ear.wait_for_frames(5_000_000).unwrap();
-        ear.receive_frames(usize::MAX, &mut |frame| arrivals.push(frame.realtime_ns));
+        receiver.wait_for_frames(5_000_000).unwrap();
+        receiver.receive_frames(usize::MAX, &mut |frame| arrivals.push(frame.realtime_ns));
     }
     assert_eq!(arrivals.len() as u64, WAITING, "the tap's ring has room for all of them");
     tap.signal(Signal::TERM);
@@ -226,6 +226,6 @@ fn impossible_impairments_are_refused_with_reason() {
     let with = |flags: &[&str]| {
         Running::start(&[&["tap", a, b, "--impair", "loss=1%"], flags].concat(), "").finish()
     };
-    with(&["--back-end", "xdp"]).assert_refused(2, &["impairments need this process"]);
-    with(&["--detach"]).assert_refused(2, &["--detach needs back end xdp"]);
+    with(&["--back-end", "xdp"]).assert_refused(2, &["impairments run in this process"]);
+    with(&["--detach"]).assert_refused(2, &["--detach needs back end `xdp`"]);
 }

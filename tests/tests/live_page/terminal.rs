@@ -45,11 +45,11 @@ fn terminal_keys_start_change_and_stop_run() {
     terminal.press("t");
     terminal.await_screen("frames", |screen| screen.contains("1 of 2 streams send") && received(screen) > 0);
     terminal.press("e2000pps\r");
-    terminal.await_screen("the answer", |screen| screen.contains("done: rate 2000pps"));
+    terminal.await_screen("the answer", |screen| screen.contains("done: set the rate of"));
     let rate = |rig: &ServedLab| rig.get("/config")["flows"][0]["rate"]["pps"].clone();
     assert_eq!(rate(&rig), "2000");
     terminal.press("-");
-    terminal.await_screen("the answer", |screen| screen.contains("done: 91 %"));
+    terminal.await_screen("the answer", |screen| screen.contains("to 91 %"));
     assert_eq!(rate(&rig), "1820");
     terminal.press("p");
     terminal.await_screen("the pause", |screen| screen.contains("0 of 2 streams send, 1 paused"));

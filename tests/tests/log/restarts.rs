@@ -93,7 +93,7 @@ fn killed_log_is_repaired_with_known_gaps() {
     assert_eq!(running.finish().code, None);
     send(&lab.ports()[0], 3501..=3600);
     let mut running = start(&lab, directory.path(), &["--rotate-size", "1MB"]);
-    running.await_remark("the previous log was killed");
+    running.await_remark("the previous `packetrig log` was killed");
     send(&lab.ports()[0], 3601..=3700);
     running.signal(Signal::TERM);
     assert_eq!(running.finish().code, Some(0));

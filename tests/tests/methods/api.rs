@@ -205,5 +205,5 @@ fn unknown_request_member_is_refused_by_name() {
     request["options"]["colour"] = json!("red");
     let (refused, status) = call(port, "POST", "methods", Some(&request));
     assert_eq!(status, "400", "{refused}");
-    assert!(refused.to_string().contains("no member colour"), "{refused}");
+    assert!(refused.to_string().contains("no option `colour`"), "{refused}");
 }

@@ -194,5 +194,5 @@ fn interface_used_for_two_ports_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let refused = lent("east", place.path()).prepare_plane(&preparation, plan(&preparation));
     let error = refused.err().unwrap().to_string();
-    assert!(error.contains("is port `port 0` already"), "{error}");
+    assert!(error.contains("port `port 0` already"), "{error}");
 }

@@ -96,7 +96,7 @@ pub(crate) fn reports(
 fn released_packets_leave_on_time_with_kernel_stamps() {
     let Some(service) = Service::start(&[]) else { return };
     let mut client = service.client("echo", 0);
-    client.listen_for_answers(Some(AnswerFilter::default())).unwrap();
+    client.set_answer_filter(Some(AnswerFilter::default())).unwrap();
     let begin = clock::monotonic_ns() + 50 * MILLISECOND;
     let echo = |n: u16| packet(|frame| ends(FAR).write_echo_frame(77, n, b"", frame));
     let packets = (0..10)
@@ -155,7 +155,7 @@ fn answers_to_others_are_nobodys_business() {
     let Some(service) = Service::start(&[]) else { return };
     let (mut asking, mut curious) = (service.client("asking", 0), service.client("curious", 7));
     for client in [&mut asking, &mut curious] {
-        client.listen_for_answers(Some(AnswerFilter::default())).unwrap();
+        client.set_answer_filter(Some(AnswerFilter::default())).unwrap();
     }
     let begin = clock::monotonic_ns() + 50 * MILLISECOND;
     let echo = |identifier| packet(|frame| ends(FAR).write_echo_frame(identifier, 1, b"", frame));

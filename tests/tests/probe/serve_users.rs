@@ -87,7 +87,7 @@ fn copied_identifier_receives_no_foreign_answers() {
     let Some(service) = start() else { return };
     let [mut spy, mut honest] = [USERS[0], USERS[1]].map(|user| client_of(&service, user));
     for client in [&mut spy, &mut honest] {
-        client.listen_for_answers(Some(AnswerFilter::default())).unwrap();
+        client.set_answer_filter(Some(AnswerFilter::default())).unwrap();
     }
     // First, with the identifier and all sequence numbers of the other.
     let begin = clock::monotonic_ns() + 50 * MILLISECOND;

@@ -174,7 +174,7 @@ fn reflector_refuses_wildcard_address() {
     for address in ["0.0.0.0:862", "[::]:862"] {
         Running::start(&["probe", "reflect", address], "")
             .finish()
-            .assert_refused(2, &[address, "name that address"]);
+            .assert_refused(2, &[address, "name one address"]);
     }
 }
 

@@ -147,7 +147,7 @@ fn detach_is_refused_for_process_back_end() {
     let Some(testbed) = Testbed::new("packet", 2) else { return };
     let (a, b) = (testbed.side(0), testbed.side(1));
     let refused = command(&["tap", &a, &b, "--detach", "--back-end", "packet"]);
-    refused.assert_refused(2, &["--detach needs back end xdp"]);
+    refused.assert_refused(2, &["--detach needs back end `xdp`"]);
 }
 
 #[test]

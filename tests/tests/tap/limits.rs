@@ -57,9 +57,9 @@ fn mirror_without_redirect_selects_packet_back_end() {
     let mut tap = Running::start(&["tap", &a, &b, "--mirror", &m, "--json"], "");
     tap.await_remark("with back end packet: ");
     assert!(tap.remarks().contains("does not accept redirected frames"), "{}", tap.remarks());
-    let mut ear = testbed.listen(2);
+    let mut listener = testbed.listen(2);
     testbed.send(0, &many(3, 60));
-    assert_eq!(ear.hear(3).len(), 3);
+    assert_eq!(listener.hear(3).len(), 3);
     stop(tap);
 }
 

@@ -17,7 +17,7 @@ fn frames_sent_after_ready_line_pass() {
     for way in ["xdp", "packet"] {
         for _ in 0..3 {
             let Some(testbed) = Testbed::new(way, 2) else { continue };
-            let mut ears = [testbed.listen(0), testbed.listen(1)];
+            let mut listeners = [testbed.listen(0), testbed.listen(1)];
             // Open before the line comes: nothing is between the line and the first frame.
             let mut stations = [testbed.station(0), testbed.station(1)];
             let frames = many(100, 60);
@@ -26,8 +26,8 @@ fn frames_sent_after_ready_line_pass() {
             for station in &mut stations {
                 station.send(&frames);
             }
-            for ear in &mut ears {
-                assert_eq!(ear.hear(100).len(), 100, "{way}");
+            for listener in &mut listeners {
+                assert_eq!(listener.hear(100).len(), 100, "{way}");
             }
             stop(tap);
         }
@@ -45,10 +45,10 @@ fn tap_without_carrier_is_not_ready() {
         assert!(!tap.remarks().contains(READY), "{way}: {}", tap.remarks());
         testbed.switch_interface(1, true);
         let mut station: Station = testbed.station(0);
-        let mut ear = testbed.listen(1);
+        let mut listener = testbed.listen(1);
         tap.await_remark(READY);
         station.send(&[udp(7, 9, 60)]);
-        assert_eq!(ear.hear(1).len(), 1, "{way}");
+        assert_eq!(listener.hear(1).len(), 1, "{way}");
         stop(tap);
     }
 }

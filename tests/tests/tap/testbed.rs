@@ -89,10 +89,10 @@ impl Testbed {
     }
 
     /// Listens at a station.
-    pub(crate) fn listen(&self, station: usize) -> Ear {
+    pub(crate) fn listen(&self, station: usize) -> StationListener {
         let port = &self.lab.ports()[station];
         let options = RxOptions { retire_ms: RETIRE_MS, ..RxOptions::default() };
-        Ear(RxRing::open_on_interface(port.netns(), port.link.index, "test", options).unwrap())
+        StationListener(RxRing::open_on_interface(port.netns(), port.link.index, "test", options).unwrap())
     }
 
     /// A sender at a station.
@@ -110,10 +110,10 @@ impl Testbed {
     }
 }
 
-/// What a station hears.
-pub(crate) struct Ear(RxRing);
+/// Receives the frames that arrive at a station.
+pub(crate) struct StationListener(RxRing);
 
-impl Ear {
+impl StationListener {
     /// Waits until something comes; how many frames that are.
     pub(crate) fn await_frames(&mut self) -> usize {
         let mut frames = 0;

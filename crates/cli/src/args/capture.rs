@@ -21,13 +21,13 @@ pub(crate) struct CaptureArgs {
     /// Frames to capture, as a tcpdump expression (pcap-filter(7)) [default: all]
     #[arg(value_name = "EXPRESSION")]
     pub(crate) expression: Vec<String>,
-    /// File to write, replaced if it exists; `-` writes to standard output. Needed, unless --count-only is given
+    /// File to write, replaced if it exists; `-` writes to standard output. Required, unless --count-only is given
     #[arg(short, long, value_name = "FILE", required_unless_present = "count_only")]
     pub(crate) write: Option<PathBuf>,
     /// Write no file; print the frames and bytes of every second and their sums
     #[arg(long, conflicts_with = "write")]
     pub(crate) count_only: bool,
-    /// File format, with nanosecond times in both [default: by the file's name, otherwise pcapng]
+    /// File format; both formats store times in nanoseconds [default: chosen by the file's name, otherwise pcapng]
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<CaptureFormatArg>,
     /// Keep only the first N bytes of each frame [default: all]
@@ -79,7 +79,7 @@ pub(crate) struct CaptureArgs {
         conflicts_with = "count_only"
     )]
     pub(crate) queue: BytesArg,
-    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
+    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT; a PORT alone listens on 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<super::quantities::ListenArg>,
     /// Print the result as JSON instead of a table

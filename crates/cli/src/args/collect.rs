@@ -19,37 +19,29 @@ pub(crate) struct CollectArgs {
     /// Files of IPFIX or SIM messages to read. With files, the collector listens only if --listen is given
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Listen on udp://ADDRESS:PORT, tcp://ADDRESS:PORT or tls://ADDRESS:PORT; repeat for more [default:
-    /// udp://127.0.0.1:4739]
+    /// Listen on udp://ADDRESS:PORT, tcp://ADDRESS:PORT or tls://ADDRESS:PORT; repeat
+    /// for more [default: udp://127.0.0.1:4739]
     #[arg(short, long, value_name = "PLACE")]
     pub(crate) listen: Vec<ListenAddress>,
     /// Write records to Parquet files in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    // `directory_limits` checks this: limits without a directory would do nothing.
+    // `directory_limits` refuses these limits without --directory, because they would have no effect.
     #[command(flatten)]
     pub(crate) keep: super::KeepArgs,
-    /// Send records to a Kafka topic: BROKER/TOPIC, or BROKER:PORT,BROKER:PORT/TOPIC
-    #[arg(long, value_name = "TOPIC")]
-    pub(crate) kafka: Option<String>,
-    /// Send records to a ClickHouse table: HOST/TABLE, or in full USER@HOST:PORT/DATABASE.TABLE
-    #[arg(long, value_name = "TABLE")]
-    pub(crate) clickhouse: Option<String>,
-    /// Send all datagrams that are read on to another collector, unchanged, from this machine's address; repeat for more
+    #[command(flatten)]
+    pub(crate) stores: super::RecordStoreArgs,
+    /// Forward all received datagrams to another collector, unchanged but with this machine's source
+    /// address; repeat for more
     #[arg(long, value_name = "udp://HOST:PORT")]
     pub(crate) relay: Vec<RelayTarget>,
-    /// Read the password of the ClickHouse user from the first line of this file [default:
-    /// $PACKETRIG_CLICKHOUSE_PASSWORD_FILE]
-    // A file and not a word: every user of the machine can read command lines.
-    #[arg(long, value_name = "FILE", requires = "clickhouse")]
-    pub(crate) clickhouse_password_file: Option<PathBuf>,
     /// Certificate chain of this collector (PEM), for tls://
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(crate) cert: Option<PathBuf>,
     /// Private key of that certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
-    /// Require exporter certificates from these authorities (PEM), on tls://
+    /// For tls://, require each exporter to have a certificate of one of these authorities (PEM)
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) client_ca: Option<PathBuf>,
     /// Receive buffer of each UDP socket; more than net.core.rmem_max needs CAP_NET_ADMIN
@@ -62,13 +54,13 @@ pub(crate) struct CollectArgs {
     /// Largest number of exporters at one time
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_exporters: u32,
-    /// Largest number of exporters behind one address; each port, domain and protocol of a sender counts
+    /// Largest number of exporters at one address; each combination of port, domain and protocol counts as an exporter
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) exporters_per_address: u32,
     /// Read messages only from this address or network and drop others on arrival; repeat for more [default: all]
     #[arg(long, value_name = "ADDRESS/BITS")]
     pub(crate) allow_exporter: Vec<ExporterNetwork>,
-    /// Memory for the state of all exporters: templates, data without a template, open SIM flows. What does not
+    /// Memory for the state of all exporters: templates, data without a template, open SIM flows. Data that does not
     /// fit is dropped and counted by cause
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) memory: BytesArg,
@@ -79,7 +71,7 @@ pub(crate) struct CollectArgs {
     /// Stop after this time; a number alone is seconds [default: when interrupted, or at the end of the files]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,
-    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
+    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT; a PORT alone listens on 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<super::quantities::ListenArg>,
     /// Print the counters as JSON instead of tables

@@ -67,19 +67,19 @@ impl CriteriaFlags {
             latency.push(bound.0);
         }
         AcceptanceCriteria {
-            // Every plan has a limit for the shares with `share_or_default`, if only the default one. A plan may have
-            // no limit for the values with `or`.
-            max_loss: share_or_default(self.max_loss, plan.max_loss),
-            max_duplicates: share_or_default(self.max_duplicates, plan.max_duplicates),
-            max_damaged: share_or_default(self.max_damaged, plan.max_damaged),
-            max_misdelivered: share_or_default(self.max_misdelivered, plan.max_misdelivered),
+            // Every plan has a limit for the shares with `share_or_plan_limit`, at least the default one. For the
+            // values with `or`, a plan may have no limit.
+            max_loss: share_or_plan_limit(self.max_loss, plan.max_loss),
+            max_duplicates: share_or_plan_limit(self.max_duplicates, plan.max_duplicates),
+            max_damaged: share_or_plan_limit(self.max_damaged, plan.max_damaged),
+            max_misdelivered: share_or_plan_limit(self.max_misdelivered, plan.max_misdelivered),
             max_reordered: self.max_reordered.map(|share| share.0).or(plan.max_reordered),
             max_altered: self.max_altered.map(|share| share.0).or(plan.max_altered),
             latency,
             max_jitter: self.max_jitter.or(plan.max_jitter),
             max_outage: self.max_outage.or(plan.max_outage),
             min_rate: self.min_rate.map(|share| share.0).or(plan.min_rate),
-            min_verified: share_or_default(self.min_verified, plan.min_verified),
+            min_verified: share_or_plan_limit(self.min_verified, plan.min_verified),
             max_late: self.max_late.unwrap_or(plan.max_late),
             max_skew: self.max_skew.or(plan.max_skew),
             carrier_loss: self.carrier_loss.unwrap_or(plan.carrier_loss),
@@ -87,6 +87,6 @@ impl CriteriaFlags {
     }
 }
 
-fn share_or_default(flag: Option<PercentArg>, plan: Share) -> Share {
+fn share_or_plan_limit(flag: Option<PercentArg>, plan: Share) -> Share {
     flag.map_or(plan, |flag| flag.0)
 }

@@ -23,13 +23,13 @@ pub(crate) struct RunRecordArgs {
     pub(crate) page: PageFlags,
 }
 
-/// Options of `report.html`, the page for people.
+/// Options of `report.html`, the result as a web page.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct PageFlags {
-    /// Do not write report.html, the page for people
+    /// Do not write report.html, the result as a web page
     #[arg(long)]
     pub(crate) no_html: bool,
-    /// Open report.html in a browser when the result is there
+    /// Open report.html in a browser when the result is ready
     #[arg(long, conflicts_with = "no_html")]
     pub(crate) open: bool,
 }

@@ -52,7 +52,7 @@ impl FromStr for StartQuorum {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Zero first, in every spelling: `0`, `0.0%` and `0%` would be valid shares and numbers below.
+        // Zero is refused here in every spelling, because the parsers below accept `0`, `0.0%` and `0%`.
         let start = if text.trim_end_matches('%').parse::<f64>() == Ok(0.0) {
             return Err("a run needs at least one node; write `3` or `80%`".into());
         } else if text.ends_with('%') {
@@ -81,20 +81,19 @@ pub(crate) struct UpArgs {
     // 4222 is the usual port of NATS. All addresses, because the nodes are on other machines.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:4222", value_parser = parse_socket_address)]
     pub(crate) listen: SocketAddr,
-    /// Address that admits new nodes
+    /// Address on which this machine admits new nodes
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:4223", value_parser = parse_socket_address)]
     pub(crate) enrol: SocketAddr,
-    /// Path of the nats-server program [default: that of the package, or searched in PATH and
-    /// ~/.local/share/packetrig/bin]
+    /// Path of the nats-server program [default: that of the package, or searched
+    /// in PATH and ~/.local/share/packetrig/bin]
     #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     pub(crate) server: Option<PathBuf>,
     /// Use this NATS cluster instead of starting a server
-    // These addresses have no scheme and no path: they are addresses of message servers, which nodes put into
-    // their connections as they are.
+    // These addresses have no scheme and no path, because nodes connect to the message servers with them unchanged.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = parse_host_and_port)]
     pub(crate) cluster: Vec<String>,
     /// Number of nodes that may join with the printed line
-    // A line that leaks admits this many strangers, so the default is the least.
+    // A line that leaks admits this many strangers, so the default is 1.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive::<u32>)]
     pub(crate) uses: u32,
     /// How long the line is valid
@@ -213,8 +212,8 @@ pub(crate) struct FetchCaptures {
     packetrig agent --join - --name rack2 < line.txt\n  \
     packetrig agent --owner owner.toml")]
 pub(crate) struct AgentArgs {
-    /// Join with the line that `packetrig fleet up` or `fleet invite` printed, from this file or standard input
-    /// (`-`); needed once
+    /// Join with the line that `packetrig fleet up` or `fleet invite` printed, from this file or standard
+    /// input (`-`); needed once
     #[arg(long, value_name = "FILE")]
     pub(crate) join: Option<PathBuf>,
     /// Name of this node in plans: 1 to 32 of a-z, 0-9 and - [default: the host name up to its first dot]
@@ -223,8 +222,7 @@ pub(crate) struct AgentArgs {
     /// Directory for keys and results [default: agent in the directory of the catalogue]
     #[arg(long = "directory", value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
-    /// Permit file: what this node lends, and how much of it (TOML) [default: owner.toml in that directory, if it
-    /// exists]
+    /// Permit file: what this node lends, and how much of it (TOML) [default: owner.toml in --directory, if it exists]
     #[arg(long, value_name = "FILE")]
     pub(crate) owner: Option<PathBuf>,
     /// Label of this node, for `any-LABEL` in plans; repeat for more labels
@@ -234,7 +232,7 @@ pub(crate) struct AgentArgs {
     // The size is limited: while a controller is away for days, the results must not fill the disk of a lent machine.
     #[arg(long, value_name = "MB", default_value_t = 4096)]
     pub(crate) spool: u64,
-    /// Serve the state of this node to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
+    /// Serve the state of this node to Prometheus at /metrics on ADDRESS:PORT; a PORT alone listens on 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<ListenArg>,
     /// Compare clocks over the network even if the controller is on this machine

@@ -6,14 +6,14 @@ use clap::{Args, Subcommand};
 use packetrig_units::{FrameSize, Nanos};
 use std::net::SocketAddr;
 
-// It is a command of `fleet` and not of `probe`: it leads nodes, its run is in the catalogue, and the permit
-// of each node decides, not that of this machine.
+// Fleet probes are a command of `fleet` and not of `probe`: the command leads nodes, its run is in the catalogue,
+// and the permit of each node decides what it may probe, not the permit of this machine.
 /// Probe from the nodes of a fleet to each other or to other hosts. All nodes begin at the same time; the permit
 /// of each node's owner decides what it may probe.
 #[derive(Debug, Subcommand)]
 #[command(
-    after_help = "It is a run of the fleet like any other: with leases, in the catalogue, and with the \
-    results of all nodes in one report. On one machine, use `packetrig probe`."
+    after_help = "Probing is a run of the fleet like any other: it needs leases, it is in the catalogue, and one \
+    report has the results of all nodes. On one machine, use `packetrig probe`."
 )]
 pub(crate) enum FleetProbeCommand {
     /// Measure one-way delay and loss between all pairs of nodes
@@ -27,7 +27,7 @@ pub(crate) enum FleetProbeCommand {
     /// Measure the rate of the narrowest link between all pairs of nodes
     Capacity(Box<CapacityProbes>),
     /// Not possible on a fleet yet
-    // The parser knows this flag, so that the user reads what to do instead of a list of similar words.
+    // The parser knows this subcommand, so that the user reads what to do instead of a list of similar subcommands.
     #[command(hide = true, aliases = ["oneprobe"])]
     Available(ProbesOfOneMachine),
 }
@@ -46,7 +46,8 @@ pub(crate) struct MeshProbes {
     packetrig fleet probe ping 192.0.2.1 192.0.2.2 --from left,right --count 10\n  \
     packetrig fleet probe stamp --from left --to any-rack=2")]
 pub(crate) struct TargetProbes {
-    /// Addresses of hosts that are no nodes; with a port for STAMP if that is not 862 [default: the nodes in --to]
+    /// Addresses of hosts that are not nodes, with a port if a STAMP reflector does not use port 862 [default:
+    /// the nodes in --to]
     #[arg(value_name = "ADDRESS[:PORT]", value_parser = parse_probed_host)]
     pub(crate) targets: Vec<ProbedHost>,
     #[command(flatten)]
@@ -57,7 +58,7 @@ pub(crate) struct TargetProbes {
 #[command(after_help = "Example:\n  \
     packetrig fleet probe send 192.0.2.1 --from left,right --train 2 --interval 500ms")]
 pub(crate) struct TrainProbes {
-    /// Addresses of hosts that are no nodes; with a UDP port if that is not 9 [default: the nodes in --to]
+    /// Addresses of hosts that are not nodes, with a UDP port if it is not 9 [default: the nodes in --to]
     #[arg(value_name = "ADDRESS[:PORT]", value_parser = parse_probed_host)]
     pub(crate) targets: Vec<ProbedHost>,
     /// Number of probes in a train; 2 makes a pair
@@ -75,14 +76,14 @@ pub(crate) struct TrainProbes {
     packetrig fleet probe capacity\n  \
     packetrig fleet probe capacity --from left --to right --count 100 --interval 20ms --json")]
 pub(crate) struct CapacityProbes {
-    /// STAMP reflectors of hosts that are no nodes; with a port if that is not 862 [default: the nodes in --to]
+    /// Addresses of STAMP reflectors that are not nodes, with a port if it is not 862 [default: the nodes in --to]
     #[arg(value_name = "ADDRESS[:PORT]", value_parser = parse_probed_host)]
     pub(crate) targets: Vec<ProbedHost>,
-    /// Longest train in probes; the limits of a node's owner may shorten it
+    /// Largest number of probes in a train; the limits of a node's owner may reduce it
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(8..=1_000))]
     pub(crate) longest: u32,
-    /// Time for each pair of nodes; the pairs that share no node are measured at the same time
-    /// [default: (--count + 60) x --interval + --wait]
+    /// Time for each pair of nodes; pairs without a common node are measured at the same time [default: (--count + 60)
+    /// x --interval + --wait]
     #[arg(long, value_name = "TIME", help_heading = "Schedule")]
     pub(crate) slot: Option<Nanos>,
     /// Largest number of packet pairs for each pair of nodes
@@ -107,12 +108,12 @@ pub(crate) struct CapacityProbes {
     after_help = "Example, on the node itself:\n  packetrig probe available 192.0.2.1 --reflector 862 --allow 192.0.2.0/24"
 )]
 pub(crate) struct ProbesOfOneMachine {
-    /// Whatever follows
+    /// All further arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
     pub(crate) rest: Vec<String>,
 }
 
-/// A host that is no node of the fleet.
+/// A host that is not a node of the fleet.
 #[derive(Clone, Debug)]
 pub(crate) struct ProbedHost(pub(crate) String);
 
@@ -166,7 +167,7 @@ pub(crate) struct ProbingSchedule {
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Frame size in bytes, FCS included
-    // An echo request with 56 bytes of payload, as of other ping programs: 14 + 20 + 8 + 56 and 4 of FCS.
+    // Other ping programs send 56 bytes of payload, too: 14 + 20 + 8 + 56 bytes, and 4 bytes of FCS.
     #[arg(short, long, value_name = "SIZE", default_value = "102")]
     pub(crate) size: FrameSize,
     #[command(flatten)]

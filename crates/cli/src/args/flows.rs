@@ -97,7 +97,7 @@ pub(crate) struct CompareFlows {
     /// Group by these columns, as in `flows top`
     #[arg(long, value_name = "WHAT", default_value = "src-ip")]
     pub(crate) by: FlowGrouping,
-    /// Compare by this quantity, in a second
+    /// Compare by this quantity per second
     #[arg(long, value_enum, value_name = "WHAT", default_value = "bytes")]
     pub(crate) order: FlowSumOrder,
     /// Show only these changes, comma-separated
@@ -125,13 +125,11 @@ pub(crate) struct ShowFlows {
     /// Show at most this many records [default: 50; all with --json or --csv, unless --order is given]
     #[arg(short = 'n', long, visible_alias = "limit", value_name = "N")]
     pub(crate) most: Option<usize>,
-    /// Sort by any column, `duration`, `pps`, `bps` or `bpp` (bytes per packet) [default: order of the files].
-    /// Amounts sort largest first, everything else smallest first; append `:a` (ascending) or `:d`
-    /// (descending) to choose
+    /// Sort by any column, `duration`, `pps`, `bps` or `bpp` (bytes per packet) [default: order of the files]. Amounts
+    /// sort largest first, everything else smallest first; append `:a` (ascending) or `:d` (descending) to choose
     #[arg(short = 'O', long, value_name = "WHAT")]
     pub(crate) order: Option<RecordOrder>,
-    /// Columns to show, comma-separated, by name or short name [default: the usual ones; all with --json or
-    /// --csv]
+    /// Columns to show, comma-separated, by name or short name [default: the usual ones; all with --json or --csv]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_shown_column)]
     pub(crate) columns: Vec<ShownColumn>,
     #[command(flatten)]
@@ -160,7 +158,7 @@ pub(crate) struct FlowStats {
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A collector or meter that starts in the directory does the same.\n\nExample:\n  packetrig flows recover records"
+    after_help = "A collector or meter also does this when it starts to write into the directory.\n\nExample:\n  packetrig flows recover records"
 )]
 pub(crate) struct RecoverFlows {
     /// Directory that holds the records
@@ -173,7 +171,7 @@ pub(crate) struct RecoverFlows {
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Only finished files that packetrig wrote are deleted, those with the oldest latest record first.\n\n\
+    after_help = "Only complete files that packetrig wrote are deleted, in the order of their latest records, oldest first.\n\n\
         Examples:\n  packetrig flows prune records --keep-for 720h --dry-run\n  packetrig flows prune records --keep 100GB"
 )]
 pub(crate) struct PruneFlows {
@@ -192,7 +190,7 @@ pub(crate) struct PruneFlows {
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Queries and writers may use the directory meanwhile.\n\nExample:\n  packetrig flows compact records"
+    after_help = "Queries and writers may use the directory at the same time.\n\nExample:\n  packetrig flows compact records"
 )]
 pub(crate) struct CompactFlows {
     /// Directory that holds the records
@@ -208,10 +206,11 @@ pub(crate) struct CompactFlows {
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Records have their stored times. Without --speed and --rate they are sent as fast as possible.\n\n\
+    after_help = "Records keep their stored times. Without --speed and --rate they are sent as fast as possible.\n\n\
         Examples:\n  packetrig flows replay records --export tcp://198.18.0.9:4739\n  \
         packetrig flows replay records --export udp://198.18.0.9:4739 --rate 20000 --last 1h\n  \
-        packetrig flows replay records --export udp://198.18.0.9:4739 --speed 10x --filter 'proto udp'"
+        packetrig flows replay records --export udp://198.18.0.9:4739 --speed 10x --filter 'proto udp'\n  \
+        packetrig flows replay records --export file:records.ipfix --anonymise secret.key"
 )]
 pub(crate) struct ReplayFlows {
     /// Directories or Parquet files with records
@@ -226,12 +225,16 @@ pub(crate) struct ReplayFlows {
     /// Send this many records per second
     #[arg(long, value_name = "N", value_parser = parse_positive::<u32>)]
     pub(crate) rate: Option<u32>,
-    /// Both directions of a flow in one record (RFC 5103) [default: one record per direction]
+    /// Send both directions of a flow in one record (RFC 5103) [default: one record per direction]
     #[arg(long)]
     pub(crate) biflow: bool,
     /// Observation domain ID of the sent records
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) domain: u32,
+    /// Replace addresses by Crypto-PAn with the key in this file: 64 hexadecimal digits, which only its owner may read.
+    /// MAC addresses and fields without a column are not sent
+    #[arg(long, value_name = "FILE")]
+    pub(crate) anonymise: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
     /// Print the result as JSON
@@ -256,7 +259,8 @@ pub(crate) struct RecordFilter {
     /// Select flows of this protocol, by name or number. If repeated, one of them must match
     #[arg(long, value_name = "NAME", value_parser = protocols::parse_protocol)]
     pub(crate) protocol: Vec<u8>,
-    /// Select flows that began at or after this time: 2026-11-21, 2026-11-21T13:00:00.5 (UTC), with +01:00 behind it, or yesterday
+    /// Select flows that began at or after this time: 2026-11-21, 2026-11-21T13:00:00.5, or yesterday; in UTC without
+    /// an offset such as +01:00
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub(crate) from: Option<u64>,
     /// Select flows that began before this time
@@ -266,9 +270,9 @@ pub(crate) struct RecordFilter {
     // `--last` ends now, so another end would contradict it.
     #[arg(long, value_name = "TIME", value_parser = parse_age, conflicts_with_all = ["from", "to"])]
     pub(crate) last: Option<Nanos>,
-    /// Take names from this file: countries and autonomous systems of addresses (MMDB, or the TSV of IPtoASN),
-    /// prefixes (CSV `prefix,name`), interfaces (CSV `exporter,ifindex,name`), services (IANA's CSV, or
-    /// /etc/services). May be repeated; a later file decides
+    /// Take names from this file: countries and autonomous systems of addresses (MMDB, or the TSV of IPtoASN), prefixes
+    /// (CSV `prefix,name`), interfaces (CSV `exporter,ifindex,name`), services (IANA's CSV, or /etc/services). May be
+    /// repeated; a later file overrides earlier ones
     #[arg(long, value_name = "FILE")]
     pub(crate) names: Vec<PathBuf>,
 }
@@ -278,12 +282,12 @@ pub(crate) struct RecordFilter {
 pub(crate) enum ShownColumn {
     /// A column of records.
     Stored(&'static FlowColumn),
-    /// Names of what is in one.
+    /// Names that belong to the values of stored columns.
     Named(&'static NameColumn),
 }
 
 impl ShownColumn {
-    /// Its name in JSON and CSV.
+    /// Name of the column in JSON and CSV.
     pub(crate) const fn full_name(self) -> &'static str {
         match self {
             Self::Stored(column) => column.name,
@@ -291,7 +295,7 @@ impl ShownColumn {
         }
     }
 
-    /// Its name in tables.
+    /// Name of the column in tables.
     pub(crate) const fn short_name(self) -> &'static str {
         match self {
             Self::Stored(column) => column.short,
@@ -301,14 +305,14 @@ impl ShownColumn {
 }
 
 impl RecordFilter {
-    /// True without any of the flags.
+    /// Returns true if no flag restricts the selection.
     pub(crate) fn selects_all_records(&self) -> bool {
         let Self { filter, address, port, protocol, from, to, last, names: _ } = self;
         let has_words = !(filter.is_empty() && address.is_empty() && port.is_empty() && protocol.is_empty());
         !has_words && from.is_none() && to.is_none() && last.is_none()
     }
 
-    /// Reads the files of names.
+    /// Reads the files of `--names`.
     pub(crate) fn read_names(&self) -> Result<Arc<FlowNames>, Error> {
         Ok(Arc::new(FlowNames::read_files(&self.names)?))
     }
@@ -363,7 +367,7 @@ pub(crate) enum FlowOrderArg {
     Duration,
 }
 
-/// A quantity that adds up.
+/// A quantity that can be summed over flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FlowSumOrder {
     Bytes,
@@ -400,7 +404,7 @@ impl From<ChangeKindArg> for ChangeKind {
     }
 }
 
-/// A time from a beginning to before an end, nanoseconds since 1970.
+/// A time window in nanoseconds since 1970. It includes its start and excludes its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimeWindow {
     pub(crate) from_ns: u64,
@@ -409,12 +413,12 @@ pub(crate) struct TimeWindow {
 
 fn parse_time_window(text: &str) -> Result<TimeWindow, String> {
     let (from, to) = text.split_once("..").ok_or_else(|| {
-        format!("`{text}` is not a window; write FROM..TO: 2026-11-21T13:00..2026-11-21T14:00")
+        format!("`{text}` is not a time window; write FROM..TO, as in 2026-11-21T13:00..2026-11-21T14:00")
     })?;
     let from_ns = parse_moment(from)?;
     let to_ns = parse_moment(to)?;
     if from_ns >= to_ns {
-        return Err(format!("the window `{text}` ends before it begins"));
+        return Err(format!("the time window `{text}` is empty: its end must be later than its start"));
     }
     Ok(TimeWindow { from_ns, to_ns })
 }

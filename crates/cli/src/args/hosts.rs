@@ -5,7 +5,7 @@ use clap::Args;
 use packetrig_plan::quick::{HostAddress, HostRequest, QuickHosts};
 use std::net::IpAddr;
 
-/// Emulated hosts at both ends: they ask for the MAC address of their router, and answer it.
+/// Emulated hosts at both ends. Each one asks for the MAC address of its router and answers the router's requests.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct HostArgs {
     #[command(flatten)]
@@ -13,7 +13,7 @@ pub(crate) struct HostArgs {
     /// Address of the router on the side of the receiver, for --both-ways
     #[arg(long, value_name = "ADDR", requires = "both_ways")]
     rx_gateway: Option<IpAddr>,
-    /// Send to this MAC address, and do not ask a gateway for its own
+    /// Send to this MAC address instead of asking a gateway for its MAC address
     #[arg(long, value_name = "MAC", requires = "rx", conflicts_with = "gateway")]
     dst_mac: Option<MacArg>,
     /// Also send from the receiver to the sender, with the same load and for the same time
@@ -36,19 +36,19 @@ pub(crate) struct HostAddressArgs {
 }
 
 impl HostArgs {
-    /// True if an address is one of IPv6.
+    /// Returns true if at least one address is an IPv6 address.
     pub(crate) fn has_ipv6(&self) -> bool {
         self.addresses.has_ipv6() || self.rx_gateway.is_some_and(|ip| ip.is_ipv6())
     }
 
-    /// The hosts, if these flags ask for them. The error is for the user.
+    /// Returns the hosts, or `None` if no flag asks for hosts. The error is a message for the user.
     pub(crate) fn make_hosts(&self, ipv6: bool) -> Result<Option<QuickHosts>, String> {
         // `--rx-gateway` needs `--both-ways`, so it is never the only one.
         if self.addresses.is_empty() && self.dst_mac.is_none() && !self.both_ways {
             return Ok(None);
         }
-        let sender = self.addresses.sender(self.dst_mac);
-        let receiver = HostRequest { gateway: self.rx_gateway, ..self.addresses.receiver() };
+        let sender = self.addresses.sender_request(self.dst_mac);
+        let receiver = HostRequest { gateway: self.rx_gateway, ..self.addresses.receiver_request() };
         QuickHosts::new(sender, receiver, self.both_ways, ipv6).map(Some)
     }
 }
@@ -63,21 +63,23 @@ impl HostAddressArgs {
         self.gateway.is_none() && self.src_ip.is_none() && self.dst_ip.is_none()
     }
 
-    fn sender(&self, next_hop: Option<MacArg>) -> HostRequest {
+    fn sender_request(&self, next_hop: Option<MacArg>) -> HostRequest {
         let next_hop = next_hop.map(|mac| mac.0);
         HostRequest { address: self.src_ip, gateway: self.gateway, next_hop }
     }
 
-    fn receiver(&self) -> HostRequest {
+    fn receiver_request(&self) -> HostRequest {
         HostRequest { address: self.dst_ip, ..HostRequest::default() }
     }
 
-    /// The hosts of a replay, whose frames go to `next_hop` if that is given. The error is for the user.
+    /// Returns the hosts of a replay, or `None` if no flag asks for hosts. Frames go to `next_hop` if it is given. The
+    /// error is a message for the user.
     pub(crate) fn make_replay_hosts(&self, next_hop: Option<MacArg>) -> Result<Option<QuickHosts>, String> {
         if self.is_empty() {
             return Ok(None);
         }
         // `false`: a recording has one direction, and the receiver sends no answer.
-        QuickHosts::new(self.sender(next_hop), self.receiver(), false, self.has_ipv6()).map(Some)
+        QuickHosts::new(self.sender_request(next_hop), self.receiver_request(), false, self.has_ipv6())
+            .map(Some)
     }
 }

@@ -1,4 +1,4 @@
-//! Limits on stored files as typed; one meaning in every command that keeps files.
+//! Limits on stored files as typed. They mean the same in every command that keeps files.
 
 use super::quantities::{BytesArg, parse_positive_time};
 use clap::Args;
@@ -6,8 +6,8 @@ use packetrig_units::{Nanos, RetentionLimits};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct KeepArgs {
-    /// Delete the oldest files so that all files together stay below this size [default: delete none until the
-    /// disk is full]
+    /// Delete the oldest files so that all files together stay below this size [default: delete none until
+    /// the disk is full]
     #[arg(long, value_name = "SIZE")]
     pub(crate) keep: Option<BytesArg>,
     /// Delete files that are older than this, such as 72h [default: delete none]

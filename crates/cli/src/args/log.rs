@@ -12,7 +12,7 @@ use std::path::PathBuf;
 // `log IFACE --into DIR` and `log check DIR` are forms of one command: a subcommand lifts the requirements of the first form.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-#[command(after_help = "Signals: INT and TERM end it, HUP begins another file.\n\nExamples:\n  \
+#[command(after_help = "Signals: INT and TERM end the log, HUP starts a new file.\n\nExamples:\n  \
     packetrig log eth1 --into /var/log/link --keep 100GB --keep-for 72h\n  \
     packetrig log eth1 --into link --rotate-every 10m --when-full stop udp\n  \
     packetrig log check link --tap status.json")]
@@ -43,11 +43,10 @@ pub(crate) struct CheckLog {
     pub(crate) json: bool,
 }
 
-// `interface` and `into` are required, but `log check` has neither: hence `Option`.
+// The parser requires `interface` and `into`. They are `Option`s, because `log check` has neither.
 #[derive(Args, Debug)]
 pub(crate) struct BeginLog {
     /// Interface (`eth1` or `NAMESPACE/eth1`)
-    // Only the parser requires this argument: the type is optional only because of `log check`.
     #[arg(value_name = "IF", required = true)]
     pub(crate) interface: Option<PortLocation>,
     /// Frames to log, as a tcpdump expression (pcap-filter(7)) [default: all]
@@ -64,8 +63,8 @@ pub(crate) struct BeginLog {
     pub(crate) rotate_every: Option<Nanos>,
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
-    /// When the disk is full: delete the oldest files (drop-oldest), count frames without writing (stop), or end
-    /// the log (refuse)
+    /// When the disk is full: delete the oldest files (drop-oldest), count frames without writing (stop), or
+    /// end the log (refuse)
     // By default a log does not end by itself: a full disk keeps the newest files.
     #[arg(long, value_enum, value_name = "WHAT", default_value = "drop-oldest")]
     pub(crate) when_full: WhenFullArg,
@@ -93,7 +92,7 @@ pub(crate) struct BeginLog {
     /// Memory to hold frames until the disk takes them
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     pub(crate) queue: BytesArg,
-    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
+    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT; a PORT alone listens on 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<super::quantities::ListenArg>,
     /// Print the result as JSON instead of a table

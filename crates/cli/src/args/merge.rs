@@ -7,21 +7,22 @@ use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The result has an interface for each set of captures that have a packet; its name says which.\n\n\
+    after_help = "The written file has one interface for each set of captures that have the same packet; \
+    the name of the interface lists these captures.\n\n\
 Examples:\n  \
     packetrig merge left.pcapng right.pcapng --write both.pcapng\n  \
     packetrig merge /var/log/link-a /var/log/link-b --write both.pcapng --json"
 )]
 pub(crate) struct MergeArgs {
-    /// Capture files (pcap or pcapng), and directories of `packetrig log`; the first one's clock is used
-    // At least two captures are needed, because each packet is searched in the other captures.
+    /// Capture files (pcap or pcapng), and directories of `packetrig log`; times follow the clock of the first one
+    // At least two captures are needed, because each packet is looked for in the other captures.
     #[arg(value_name = "FILE|DIR", required = true, num_args = 2..)]
     pub(crate) captures: Vec<PathBuf>,
     /// File to write (pcapng), replaced if it exists
     #[arg(short = 'w', long, value_name = "FILE")]
     pub(crate) write: PathBuf,
-    /// How far apart the times of one packet may be after the clocks have been brought together [default: 1ms, or four times what
-    /// is found]
+    /// Largest difference between the times of one packet after the clocks were aligned [default: 1ms, or four times
+    /// the differences that are found]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) tolerance: Option<Nanos>,
     /// Largest memory for packets that wait to be found in the other captures

@@ -29,8 +29,8 @@ pub(crate) struct MeterArgs {
     /// Format of exported records
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "ipfix", requires = "export")]
     pub(crate) format: MeterFormatArg,
-    /// With --export, both directions of a flow in one record (RFC 5103) [default: one record per direction]; files of
-    /// --directory always have both
+    /// With --export, send both directions of a flow in one record (RFC 5103) [default: one record per direction];
+    /// files of --directory always have both
     // Bidirectional records need a flow table that joins both directions, and `--uniflow` turns that off.
     #[arg(long, requires = "export", conflicts_with = "uniflow")]
     pub(crate) biflow: bool,
@@ -38,7 +38,7 @@ pub(crate) struct MeterArgs {
     #[arg(long)]
     pub(crate) uniflow: bool,
     /// Memory for records that wait for one slow or dead target; records that do not fit are counted as dropped. With
-    /// --group, as much again for what the target may lack after a restart
+    /// --group, the same amount again for records that the target may lack after a restart
     #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "export")]
     pub(crate) queue: BytesArg,
     /// Observation domain ID (IPFIX) or source ID (NetFlow) in exported records
@@ -94,10 +94,10 @@ pub(crate) struct MeterArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
     /// How to read from an interface: packet (works everywhere), xdp (faster) or headers (fastest, parsed in the
-    /// driver). With all of them, packets that a card or the kernel merges count as what they are on the wire
+    /// driver). With each of them, packets that a card or the kernel has merged count as they were on the wire
     #[arg(long, value_enum, value_name = "NAME", default_value = "packet")]
     pub(crate) source: MeterSourceArg,
-    /// Read only the first N bytes of each frame, at interfaces
+    /// At interfaces, read only the first N bytes of each frame
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..=9600))]
     pub(crate) snap: u32,
     /// Packets to meter: only arriving ones (in), or also those that this machine sends (both; with --source packet
@@ -116,13 +116,15 @@ pub(crate) struct MeterArgs {
     /// Also write records to Parquet files in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    // `directory_limits` checks this: limits without a directory would do nothing.
+    // `directory_limits` refuses these limits without --directory, because they would have no effect.
     #[command(flatten)]
     pub(crate) keep: super::KeepArgs,
+    #[command(flatten)]
+    pub(crate) stores: super::RecordStoreArgs,
     /// Stop after this time; a number alone is seconds [default: when interrupted, or at the end of the files]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,
-    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
+    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT; a PORT alone listens on 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<ListenArg>,
     /// Show rates and the largest flows every second
@@ -171,7 +173,7 @@ pub(crate) enum FlowKeyPart {
     None,
 }
 
-/// A share, as `2/3`.
+/// A share of the flows, written `2/3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlowShareArg(pub(crate) FlowShareFilter);
 
@@ -185,7 +187,7 @@ impl FromStr for FlowShareArg {
     }
 }
 
-/// A secret of 128 bits.
+/// The secret key of flow numbers: 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlowIdKey(pub(crate) [u64; 2]);
 
@@ -196,7 +198,7 @@ impl FromStr for FlowIdKey {
         // `from_str_radix` also accepts a sign, so the digits are checked separately.
         let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let value = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
-        let value = value.ok_or("a key of flow numbers needs 32 hexadecimal digits")?.to_be_bytes();
+        let value = value.ok_or("a key of flow numbers must have 32 hexadecimal digits")?.to_be_bytes();
         let [high, low] =
             [&value[..8], &value[8..]].map(|half| half.iter().fold(0, |n, b| n << 8 | u64::from(*b)));
         Ok(Self([high, low]))

@@ -11,7 +11,7 @@ use std::str::FromStr;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Groups of meters")]
 pub(crate) struct MeterGroupArgs {
-    /// This meter is one of a group that sees copies of the same link; its records let `packetrig collect` take each packet
+    /// Name of this meter's group, whose meters see copies of the same link; `packetrig collect` counts each packet
     /// once. Without --peer, all meters of the group export all the time
     #[arg(long, value_name = "NAME", requires_all = ["member", "export"], conflicts_with = "uniflow")]
     pub(crate) group: Option<String>,
@@ -25,7 +25,7 @@ pub(crate) struct MeterGroupArgs {
     /// File with the key that all meters of the group share: at least 32 hexadecimal digits, readable by its owner only
     #[arg(long, value_name = "FILE", requires = "peer")]
     pub(crate) peer_key: Option<PathBuf>,
-    /// Where to listen to the peers (UDP) [default: port 4741 of all addresses]
+    /// Address that receives the messages of the peers (UDP) [default: port 4741 of all addresses]
     #[arg(long, value_name = "ADDRESS[:PORT]", requires = "peer")]
     pub(crate) peer_listen: Option<PeerAddress>,
     /// Interface for a multicast group of peers
@@ -52,7 +52,7 @@ pub(crate) struct MeterGroupArgs {
     pub(crate) standby_memory: BytesArg,
 }
 
-/// An address with the usual port of a group if none is given.
+/// The address of a peer; without a port, it gets the default port of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 
@@ -76,7 +76,7 @@ impl FromStr for RoleSourceArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let orders = match text.split_once(':') {
+        let source = match text.split_once(':') {
             Some(("file", path)) if !path.is_empty() => RoleDecisionSource::StateFile(path.into()),
             Some(("keepalived", rest)) if !rest.is_empty() => {
                 // The first colon ends the path, so a name of an instance may have colons.
@@ -84,15 +84,17 @@ impl FromStr for RoleSourceArg {
                     rest.split_once(':').map_or((rest, None), |(pipe, name)| (pipe, Some(name)));
                 RoleDecisionSource::Keepalived { fifo: pipe.into(), instance: instance.map(str::to_owned) }
             }
-            _ => return Err(format!("`{text}` is no source of roles; write keepalived:PIPE or file:PATH")),
+            _ => {
+                return Err(format!("`{text}` is not a source of roles; write keepalived:PIPE or file:PATH"));
+            }
         };
-        Ok(Self(orders))
+        Ok(Self(source))
     }
 }
 
 impl MeterGroupArgs {
     /// Source of this meter's role; without `--role-from`, the meters elect the active one.
-    pub(crate) fn role_orders(&self) -> RoleDecisionSource {
+    pub(crate) fn role_source(&self) -> RoleDecisionSource {
         self.role_from.clone().map_or(RoleDecisionSource::Election, |source| source.0)
     }
 }

@@ -78,8 +78,8 @@ pub(crate) struct MethodRunOptions {
     /// Confirm that this interface may carry test traffic although it looks like part of a real network
     #[arg(long, value_name = "IF,…", value_delimiter = ',')]
     pub(crate) confirm: Vec<PortLocation>,
-    /// Use this back end instead of choosing one: packet, xdp or af-xdp [default: chosen for each trial by calibration,
-    /// load and rights]
+    /// Use this back end instead of choosing one: packet, xdp or af-xdp [default: chosen for each trial by
+    /// calibration, load and rights]
     #[arg(long, value_name = "NAME")]
     pub(crate) back_end: Option<BackEndName>,
     #[command(flatten)]
@@ -117,22 +117,22 @@ pub(crate) struct MethodRunOptions {
 pub(crate) struct Rfc2544Args {
     #[command(flatten)]
     pub(crate) traffic: MethodTraffic,
-    /// Frame sizes in bytes, FCS included [default: 64,128,256,512,1024,1280,1518, from the size on that has room for the
-    /// headers and the test tag]
+    /// Frame sizes in bytes, FCS included [default: 64,128,256,512,1024,1280,1518, without sizes that have no room for
+    /// the headers and the test tag]
     // The default sizes are those of RFC 2544, 9.1, for Ethernet.
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = parse_single_size)]
     pub(crate) size: Vec<FrameSize>,
     /// Tests to make [default: throughput, latency, frame-loss and back-to-back]
     #[arg(long, value_name = "TEST,…", value_delimiter = ',')]
     pub(crate) only: Vec<Rfc2544TestName>,
-    /// Short trials of 1 to 2 seconds: for a first look, not the durations of the RFC
+    /// Make short trials of 1 to 2 seconds, for a first look; the RFC requires longer ones
     #[arg(long)]
     pub(crate) quick: bool,
     /// Duration of the trials that confirm the throughput [default: 60s, with --quick 2s]
     // RFC 2544, 24: the final trial lasts at least 60 seconds.
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) trial_time: Option<Nanos>,
-    /// How close to search the throughput, in percent of the highest load [default: 0.1%, with --quick 1%]
+    /// Resolution of the search for the throughput, in percent of the highest load [default: 0.1%, with --quick 1%]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) resolution: Option<PercentArg>,
     /// Number of trials that measure latency, for each size [default: 20, with --quick 5]
@@ -186,7 +186,7 @@ pub(crate) enum Rfc2544TestName {
     Reset,
 }
 
-/// A least throughput, for one size or for all.
+/// The least throughput that passes, for one frame size or for all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ThroughputBound {
     pub(crate) size: Option<FrameSize>,
@@ -246,14 +246,14 @@ pub(crate) struct BisectArgs {
     /// Loss that passes
     #[arg(long, value_name = "PERCENT", default_value = "0%")]
     pub(crate) accept_loss: PercentArg,
-    /// Number of trials that a load may fail before it is too high; 1 is plain bisection
+    /// Number of failed trials after which a load counts as too high; 1 is plain bisection
     // TST 009: with loss verification, a load that failed is tried again, because a loss may be transient.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = parse_positive::<u32>)]
     pub(crate) tries: u32,
     /// Loss beyond which a load is not tried again [default: none]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) give_up_at: Option<PercentArg>,
-    /// How close to search, in percent of the highest load
+    /// Resolution of the search, in percent of the highest load
     #[arg(long, value_name = "PERCENT", default_value = "0.5%")]
     pub(crate) resolution: PercentArg,
     /// Least load that passes
@@ -273,8 +273,8 @@ pub(crate) struct ConvergenceArgs {
     pub(crate) traffic: MethodTraffic,
     #[command(flatten)]
     pub(crate) frames: MethodFrames,
-    /// Load of each sender: the outage of a stream is measured to one frame interval [default: 10kpps, or the rates of the
-    /// plan]
+    /// Load of each sender; the outage of a stream is measured with a resolution of one frame interval [default:
+    /// 10kpps, or the rates of the plan]
     #[arg(long, value_name = "RATE", value_parser = parse_load_rate, conflicts_with = "plan")]
     pub(crate) rate: Option<Rate>,
     /// Shell command that causes the change
@@ -305,7 +305,7 @@ pub(crate) struct ConvergenceArgs {
 #[command(after_help = "Examples:\n  \
     packetrig test compare --tx eth1 --rx eth2 --tx-b eth3 --rx-b eth4 --rate 500kpps --time 5s\n  \
     packetrig test compare plan.yaml --set-a 'sysctl -w net.core.busy_poll=0' --set-b 'sysctl -w net.core.busy_poll=50'")]
-// The two sides must differ in something: the plan, the ports, or a command that changes the one device.
+// The two sides must differ in something: the plan, the ports, or a command that changes the device.
 #[command(group(clap::ArgGroup::new("second").args(["plan_b", "tx_b", "set_b"]).required(true)))]
 pub(crate) struct CompareArgs {
     #[command(flatten)]
@@ -333,10 +333,11 @@ pub(crate) struct CompareArgs {
     /// Duration of each trial
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_positive_time)]
     pub(crate) time: Nanos,
-    /// Number of pairs of trials, one of A and one of B; --max-worse needs 5 that the rig sustains
+    /// Number of pairs of trials, one of A and one of B; --max-worse needs at least 5 pairs whose
+    /// trials the rig sustains
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_positive::<u32>)]
     pub(crate) pairs: u32,
-    /// Most by which B may be worse than A, in percent of A: in loss, latency and rate [default: any]
+    /// Largest degradation of B compared with A that passes, in percent of A: in loss, latency and rate [default: any]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) max_worse: Option<PercentArg>,
     #[command(flatten)]
@@ -367,7 +368,7 @@ pub(crate) struct LossShareArgs {
     pub(crate) terms: MethodRunOptions,
 }
 
-/// Resume a test that was interrupted, from the trials that it has
+/// Resume an interrupted test, and keep the trials that it has completed
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:\n  packetrig test resume\n  packetrig test resume 20261126-0102 --json")]
 pub(crate) struct ResumeArgs {
@@ -395,7 +396,7 @@ pub(crate) struct ResumeArgs {
 fn parse_link_speed(text: &str) -> Result<BitRate, String> {
     match text.parse::<Rate>().map_err(|error| error.to_string())? {
         Rate::Bits(bits) if bits.bits_per_second() > 0 => Ok(bits),
-        _ => Err("write a link speed like 1Gbit/s".into()),
+        _ => Err(format!("`{text}` is not a link speed; write it like 1Gbit/s")),
     }
 }
 
@@ -404,7 +405,7 @@ fn parse_single_size(text: &str) -> Result<FrameSize, String> {
         SizeArg::Fixed(size) => Ok(size),
         // Each size is a separate benchmark: a mix of sizes has no line rate to compare a result with.
         SizeArg::Range(..) | SizeArg::Imix => {
-            Err(format!("`{text}` is not one frame size; write it like 64"))
+            Err(format!("`{text}` is not a single frame size; write it like 64"))
         }
     }
 }

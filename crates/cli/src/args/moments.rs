@@ -9,19 +9,20 @@ use packetrig_units::Nanos;
 
 const TIME_EXAMPLES: &str = "2026-11-21, 2026-11-21T13:00, 2026-11-21T13:00+01:00, today, yesterday or now";
 
-/// A beginning in the past; without a flag, everything.
+/// Flags for the earliest time of the results to show; without a flag, all results are shown.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct SinceArgs {
-    /// Only what began since this time: 2026-11-21, 2026-11-21T13:00 (UTC), with +01:00 behind it, or yesterday
+    /// Leave out everything before this time: 2026-11-21, 2026-11-21T13:00, or yesterday; in UTC without an
+    /// offset such as +01:00
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     since: Option<u64>,
-    /// Only what began in the last TIME, such as 90min, 24h or 7d
+    /// Leave out everything that is older than this, such as 90min, 24h or 7d
     #[arg(long, value_name = "TIME", value_parser = parse_age, conflicts_with = "since")]
     last: Option<Nanos>,
 }
 
 impl SinceArgs {
-    /// Returns the beginning, nanoseconds since 1970; 0 if there is none.
+    /// Returns the earliest time in nanoseconds since 1970; 0 without a flag.
     pub(crate) fn since_ns(self) -> u64 {
         self.since.or_else(|| self.last.map(moment_before_now)).unwrap_or(0)
     }
@@ -36,7 +37,7 @@ pub(crate) fn moment_before_now(age: Nanos) -> u64 {
 pub(crate) fn parse_moment(text: &str) -> Result<u64, String> {
     let now = i128::from(clock::wall_clock_ns());
     parse_moment_at(text, Timestamp::from_nanosecond(now).unwrap_or(Timestamp::UNIX_EPOCH))
-        .ok_or_else(|| format!("`{text}` is not a time with its unit; write it like {TIME_EXAMPLES}"))
+        .ok_or_else(|| format!("`{text}` is not a date or time; write it like {TIME_EXAMPLES}"))
 }
 
 /// Returns `None` also for times that records cannot have: before 1970, or after the year 2554.
@@ -60,14 +61,14 @@ pub(crate) fn parse_age(text: &str) -> Result<Nanos, String> {
     const DAY: u64 = 86_400;
     let days = text.trim().strip_suffix('d').map(str::trim);
     let age = match days {
-        // `d` is no unit of other times: a day is a length of the past here, and a test of days is written in hours.
+        // Only this option accepts `d`; other options that take a duration want days written in hours.
         Some(days) => days.parse().ok().and_then(|days: u64| days.checked_mul(DAY)).map(Nanos::from_secs),
-        // A number alone would be seconds, and nobody looks back for some seconds.
+        // A number alone would mean seconds, but users hardly ever want only the last few seconds.
         None if text.trim().bytes().all(|byte| byte.is_ascii_digit()) => None,
         None => text.parse().ok(),
     };
     age.filter(|age| *age > Nanos::ZERO)
-        .ok_or_else(|| format!("`{text}` is not a time with its unit; write it like 7d, 24h or 90min"))
+        .ok_or_else(|| format!("`{text}` is not an age with its unit; write it like 7d, 24h or 90min"))
 }
 
 #[cfg(test)]

@@ -32,8 +32,8 @@ pub(crate) struct PageArgs {
     /// file is created if missing [default: only users of this machine]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Admit this local user (number) over the loopback interface without the token, like root and the
-    /// server's own user
+    /// Admit this local user (number) over the loopback interface without the token, like root and
+    /// the server's own user
     #[arg(long, value_name = "UID,…", value_parser = parse_user_id, value_delimiter = ',')]
     pub(crate) allow_user: Vec<u32>,
     /// Host name that clients may use, besides the server's addresses and `localhost`

@@ -54,7 +54,7 @@ fn parse_frame_size(text: &str) -> Result<FrameSize, String> {
         Ok(size)
     } else {
         Err(format!(
-            "a frame has {} to {} bytes, FCS included",
+            "a frame must have {} to {} bytes, FCS included",
             FrameSize::MIN.bytes(),
             MAX_PLAN_FRAME_SIZE.bytes()
         ))
@@ -91,7 +91,8 @@ impl FromStr for LatencyBound {
     }
 }
 
-/// Parses a time that decides a verdict. Its unit must be typed: a forgotten one would turn microseconds into seconds.
+/// Parses a time that decides a verdict. The unit is required: without it, a number that is meant as microseconds
+/// would count as seconds.
 pub(crate) fn parse_time_with_unit(text: &str) -> Result<Nanos, String> {
     let number = text.trim();
     // The general parser takes a number alone as seconds, so it is refused before.
@@ -118,12 +119,14 @@ pub(crate) fn parse_load_rate(text: &str) -> Result<Rate, String> {
 /// Parses a VLAN ID. 0 and 4095 are reserved (IEEE 802.1Q).
 pub(crate) fn parse_vlan_id(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|number| (1..=4094).contains(number));
-    number.ok_or_else(|| "this is not a VLAN ID; write a number from 1 to 4094".into())
+    number.ok_or_else(|| format!("`{text}` is not a VLAN ID; write a number from 1 to 4094"))
 }
 
 pub(crate) fn parse_socket_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
-        "write an address in numbers and a port, such as 127.0.0.1:8443 or [2001:db8::1]:8443".into()
+        format!(
+            "`{text}` is not an IP address with a port; write it like 127.0.0.1:8443 or [2001:db8::1]:8443"
+        )
     })
 }
 
@@ -135,7 +138,11 @@ pub(crate) fn parse_host_and_port(text: &str) -> Result<String, String> {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:".contains(c))
     });
     let is_port = parts.and_then(|(_, port)| port.parse::<u16>().ok()).is_some_and(|port| port > 0);
-    if is_port { Ok(text.to_owned()) } else { Err("write HOST:PORT, such as nats1.example:4222".into()) }
+    if is_port {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{text}` is not a host with a port; write it like nats1.example:4222"))
+    }
 }
 
 pub(crate) fn parse_host_name(text: &str) -> Result<String, String> {
@@ -143,13 +150,14 @@ pub(crate) fn parse_host_name(text: &str) -> Result<String, String> {
     if is_name {
         Ok(text.to_owned())
     } else {
-        Err("this is not a host name; write it like rack2.example".into())
+        Err(format!("`{text}` is not a host name; write it like rack2.example"))
     }
 }
 
-/// Parses the number of a user. Names would have to be looked up again after every change of the users.
+/// Parses the number of a user. Names are not accepted, because they would have to be looked up again after every
+/// change of the users.
 pub(crate) fn parse_user_id(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| "this is not the number of a user; `id -u NAME` prints it".into())
+    text.parse().map_err(|_| format!("`{text}` is not the number of a user; `id -u NAME` prints it"))
 }
 
 /// A size of files or memory: decimal or binary units.
@@ -167,7 +175,7 @@ impl FromStr for BytesArg {
 
 /// Parses a size. Returns `None` also for zero, which no option can mean, and for more than 64 bits hold.
 fn parse_bytes(text: &str) -> Option<u64> {
-    // Whole numbers only: `1.5GB` may mean different bytes to different readers, and 1500MB does not.
+    // Only whole numbers are accepted: `1.5GB` may mean different bytes to different readers, and 1500MB does not.
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let factor: u64 = match text[end..].trim() {
         "" | "B" => 1,
@@ -185,7 +193,7 @@ fn parse_bytes(text: &str) -> Option<u64> {
     number.checked_mul(factor).filter(|bytes| *bytes > 0)
 }
 
-/// Parses a limit of a figure: the share by which it may be worse, an amount in its unit, or `any`.
+/// Parses a limit of a figure: the share by which the figure may be worse, an amount in its unit, or `any`.
 pub(crate) fn parse_figure_limit(text: &str) -> Result<FigureLimit, String> {
     text.parse().map_err(|error: InvalidFigureLimit| error.to_string())
 }

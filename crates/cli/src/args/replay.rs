@@ -29,15 +29,14 @@ pub(crate) struct ReplayArgs {
     // Both options set the time between frames.
     #[arg(long, value_name = "FACTOR", conflicts_with = "rate")]
     pub(crate) speed: Option<PaceArg>,
-    /// Send evenly at this load instead: 10kpps, 1Gbit/s (layer 2), or 50% (of the link, layer 1); a number alone
-    /// is frames/s
+    /// Send evenly at this load instead: 10kpps, 1Gbit/s (layer 2), or 50% (of the link, layer 1); a
+    /// number alone is frames/s
     #[arg(long, value_name = "RATE", value_parser = parse_load_rate)]
     pub(crate) rate: Option<Rate>,
     /// Send the file this many times; 0 repeats until interrupted
     #[arg(long = "loop", value_name = "N", default_value_t = 1)]
     pub(crate) loops: u64,
-    /// Write the test tag into payloads that have room, so that receivers verify each frame [default: on with
-    /// --rx]
+    /// Write the test tag into payloads that have room, so that receivers verify each frame [default: on with --rx]
     // Two switches instead of one, because the default depends on `--rx`.
     #[arg(long, conflicts_with = "no_tag")]
     pub(crate) tag: bool,

@@ -37,7 +37,7 @@ pub(crate) enum ReportAction {
         #[command(flatten)]
         store: StoreArgs,
     },
-    /// Write report.html, the page for people, of a past run or test method
+    /// Write report.html, the web page of a past run or test method
     #[command(after_help = "Examples:\n  \
         packetrig report html last --open\n  \
         packetrig report html 20261126-0800 --file monday.html")]
@@ -160,10 +160,10 @@ pub(crate) struct OutputFormat {
     /// Print the whole report as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print CSV, one row per stream; of a method, its table
+    /// Print CSV: one row per stream, or the table of a test method
     #[arg(long)]
     pub(crate) csv: bool,
-    /// Print JUnit XML, one test case per stream; of a method, one per criterion
+    /// Print JUnit XML: one test case per stream, or one per criterion of a test method
     #[arg(long)]
     pub(crate) junit: bool,
     /// Print Markdown, for pages of build servers and merge requests
@@ -226,7 +226,7 @@ pub(crate) struct TrendArgs {
     /// Name of the runs or of the method
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// Use at most this many results, the newest
+    /// Use at most this many results, the newest ones
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = super::quantities::parse_positive::<usize>)]
     pub(crate) most: usize,
     #[command(flatten)]
@@ -255,26 +255,27 @@ pub(crate) struct TrendFormat {
     pub(crate) markdown: bool,
 }
 
-// `log --keep` is the size of all files: one option name has one meaning.
-fn refuse_keep(number: &str) -> Result<String, String> {
-    Err(format!("this option has a new name here; write --newest {number}"))
+// In `log`, `--keep` is the size of all files, and one option name must have one meaning.
+fn refuse_renamed_keep_option(number: &str) -> Result<String, String> {
+    Err(format!("the option --keep of `report prune` is now called --newest; write --newest {number}"))
 }
 
 // At least one of these options is required: `prune` alone must not remove everything.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("criterion").args(["newest", "older", "before"]).required(true).multiple(true))]
 pub(crate) struct PruneArgs {
-    /// Keep the newest of each name: this many runs and this many of each method
+    /// Keep the newest results of each name: this many runs, and this many results of each method
     #[arg(long, value_name = "N")]
     pub(crate) newest: Option<usize>,
-    /// The name of `--newest` until `--keep` had several meanings
-    #[arg(long, hide = true, value_name = "N", value_parser = refuse_keep)]
+    /// Former name of `--newest`; refused, because `--keep` means a size in other commands
+    #[arg(long, hide = true, value_name = "N", value_parser = refuse_renamed_keep_option)]
     pub(crate) keep: Option<String>,
     /// Remove only results that are older than this many days
     // Both options set the same limit, as an age and as a date.
     #[arg(long, value_name = "DAYS", value_parser = parse_days, conflicts_with = "before")]
     pub(crate) older: Option<u64>,
-    /// Remove only results from before this time: 2026-11-21, 2026-11-21T13:00 (UTC), with +01:00 behind it, or yesterday
+    /// Remove only results from before this time: 2026-11-21, 2026-11-21T13:00, or yesterday; in UTC without an
+    /// offset such as +01:00
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub(crate) before: Option<u64>,
     /// Remove only results with this name

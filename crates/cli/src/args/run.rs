@@ -34,7 +34,8 @@ pub(crate) struct RunArgs {
 }
 
 /// Flags that make a plan without a document.
-// Each names `plan` as a conflict: clap waives `requires = "tx"` where `tx` conflicts with an argument that is present.
+// Each flag names `plan` as a conflict: clap waives `requires = "tx"` where `tx` conflicts with an argument that is
+// present.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "A plan from flags")]
 pub(crate) struct QuickPlanFlags {
@@ -99,7 +100,7 @@ impl FromStr for PortText {
     fn from_str(text: &str) -> Result<Self, String> {
         // `any-LABEL*3` and `any-LABEL*all` are no locations: the fleet says later which ports they stand for.
         let many = text.strip_prefix("any-").is_some_and(|label| label.contains('*'));
-        // `node/ns/eth1` is a location behind the name of a node.
+        // In `node/ns/eth1`, the location follows the name of a node.
         let behind = text.split_once('/').map_or(text, |(_, behind)| behind);
         if many || text.parse::<PortLocation>().is_ok() || behind.parse::<PortLocation>().is_ok() {
             return Ok(Self(text.to_owned()));

@@ -61,8 +61,8 @@ pub(crate) struct ServeArgs {
     /// that changes something; the file is created if missing
     #[arg(long, value_name = "FILE", conflicts_with = "let_anyone_in")]
     pub(crate) view_token_file: Option<PathBuf>,
-    /// Admit this local user (number) over the loopback interface without the token, like root and the
-    /// server's own user
+    /// Admit this local user (number) over the loopback interface without the token, like root and
+    /// the server's own user
     #[arg(long, value_name = "UID,…", value_parser = parse_user_id, value_delimiter = ',')]
     pub(crate) allow_user: Vec<u32>,
     /// Require the token from local users too, for example behind a local proxy
@@ -79,8 +79,8 @@ pub(crate) struct ServeArgs {
     /// Confirm that this interface may carry test traffic although it looks like part of a real network
     #[arg(long, value_name = "IF,…", value_delimiter = ',')]
     pub(crate) confirm: Vec<PortLocation>,
-    /// Serve the ports of a fleet; this machine is its controller meanwhile. Locations in scripts are `NODE/IF`
-    /// or `any-LABEL`
+    /// Serve the ports of a fleet; this machine is its controller meanwhile. Locations in scripts
+    /// are `NODE/IF` or `any-LABEL`
     #[arg(long)]
     pub(crate) on_fleet: bool,
     #[command(flatten)]

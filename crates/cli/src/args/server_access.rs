@@ -8,8 +8,8 @@ pub(crate) struct ServerAccessArgs {
     /// Send the token in this file [default: none, which suffices for the server's own user on its machine]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Connect only if the server's certificate, or that of its authority, is in this file (PEM) [default: any
-    /// certificate of this machine, without a token]
+    /// Connect only if the server's certificate, or that of its authority, is in this file (PEM) [default: accept any
+    /// certificate, but only from a server on this machine and without a token]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// Accept any certificate, also from another machine and with a token

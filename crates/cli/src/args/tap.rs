@@ -35,7 +35,7 @@ pub(crate) struct BeginTap {
     /// The second interface of the link
     #[arg(value_name = "IF-B", required = true)]
     pub(crate) b: Option<PortLocation>,
-    /// Send a copy of both directions to this interface, with `=MAC` to that station; repeat for more
+    /// Send copies of both directions to this interface, with `=MAC` to the station with that address; repeat for more
     #[arg(short, long, value_name = "IF[=MAC]", group = "copies")]
     pub(crate) mirror: Vec<MirrorArg>,
     /// Destination MAC address of all copies, so that a switch carries them to the logger
@@ -56,11 +56,11 @@ pub(crate) struct BeginTap {
     /// Write copies of both directions to this pcapng file
     #[arg(short, long, value_name = "FILE", group = "copies")]
     pub(crate) capture: Option<PathBuf>,
-    /// Back end that forwards [default: xdp if both interfaces support it, otherwise packet; the first lines say
-    /// why]
+    /// Back end that forwards [default: xdp if both interfaces support it, otherwise packet; the first lines
+    /// of output say why]
     #[arg(long, value_enum, value_name = "NAME")]
     pub(crate) back_end: Option<ForwarderArg>,
-    /// Stop forwarding when this process dies [default: the kernel keeps forwarding, with xdp]
+    /// Stop forwarding when this process dies [default: with xdp, the kernel keeps forwarding]
     #[arg(long)]
     pub(crate) fail_closed: bool,
     /// Leave the forwarding to the kernel and return; `packetrig tap stop` ends it
@@ -79,7 +79,7 @@ pub(crate) struct BeginTap {
     /// Stop after this time; a number alone is seconds [default: when interrupted]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,
-    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
+    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT; a PORT alone listens on 127.0.0.1
     #[arg(long, value_name = "ADDRESS", conflicts_with = "detach")]
     pub(crate) metrics: Option<super::quantities::ListenArg>,
     /// Print the result as JSON instead of tables
@@ -94,7 +94,7 @@ pub(crate) struct BeginTap {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TapAction {
-    /// Show the taps of this machine and their counters, also of a tap whose process has died
+    /// Show the taps of this machine and their counters, including taps whose process has died
     #[command(after_help = "Example:\n  packetrig tap status --json")]
     Status(NamedTap),
     /// Stop a tap, restore its interfaces and account for every frame

@@ -4,11 +4,11 @@ use super::ServerAccessArgs;
 use clap::Args;
 use packetrig_server::client::ApiAddress;
 
-/// Show the run in progress in the terminal: that of another command of this user on this machine, or that of
-/// `packetrig serve`, whose streams keys start, stop and pause.
+/// Show the run in progress in the terminal: the run of another command of this user on this machine, or the run of
+/// `packetrig serve`, whose streams can be started, stopped and paused with keys.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Where the output is not a terminal, one line per second is printed, as with --lines.\n\n\
+    after_help = "If the output is not a terminal, one line per second is printed, as with --lines.\n\n\
 Examples:\n  \
     packetrig watch\n  \
     packetrig watch http://127.0.0.1:8080\n  \
@@ -16,7 +16,7 @@ Examples:\n  \
     packetrig watch --json > events.jsonl"
 )]
 pub(crate) struct WatchArgs {
-    /// Address of the server, as it prints it. Without `http://`, HTTPS is used [default: the run in progress of
+    /// Address of the server, as the server prints it. Without `http://`, HTTPS is used [default: the run in progress of
     /// this user, else https://127.0.0.1:8443]
     #[arg(value_name = "ADDRESS|URL")]
     pub(crate) server: Option<ApiAddress>,

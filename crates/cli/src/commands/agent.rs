@@ -8,7 +8,7 @@ mod worker;
 pub(crate) use worker::RESERVED_DISK_BYTES;
 
 use crate::args::AgentArgs;
-use crate::commands::fleet::request_precedence;
+use crate::commands::fleet::request_sender_priority;
 use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -27,7 +27,7 @@ use std::process::Command;
 struct NodeHome(PathBuf);
 
 impl NodeHome {
-    fn from_arguments(arguments: &AgentArgs) -> Result<Self, Error> {
+    fn open_or_create(arguments: &AgentArgs) -> Result<Self, Error> {
         let home = match &arguments.home {
             Some(home) => home.clone(),
             None => packetrig_store::default_store_directory()?.join("agent"),
@@ -58,13 +58,14 @@ impl NodeHome {
 }
 
 pub(crate) fn run_agent(arguments: &AgentArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    // The supervisor needs precedence, too: it kills a worker that outlives its lease, and must not wait behind the senders.
-    request_precedence();
-    let home = NodeHome::from_arguments(arguments)?;
+    // The supervisor needs the priority of senders, too: it kills a worker that outlives its lease, and must not wait
+    // behind the senders.
+    request_sender_priority();
+    let home = NodeHome::open_or_create(arguments)?;
     if arguments.supervised {
         return worker::run_worker(arguments, &home, output);
     }
-    // The worker reads it, too. Reading it here first ends the command at once if the user has to correct the file.
+    // The worker reads the permit, too. Reading it here first ends the command at once if the user has to correct it.
     let permit = worker::read_permit(arguments, &home)?;
     worker::read_probe_policy(&permit)?;
     // The permit decides whether the worker enters namespaces, and so how many rights it starts with.
@@ -76,13 +77,13 @@ pub(crate) fn run_agent(arguments: &AgentArgs, output: &mut CommandOutput) -> Re
     signal::latch_end_signals()?;
     // The running program is started, not the first one in PATH: supervisor and worker share a file, so they
     // must be one version.
-    let own = std::env::current_exe().map_err(|source| Error::Write { what: "a worker".into(), source })?;
+    let own = std::env::current_exe().map_err(Error::StartWorker)?;
     let watch = home.open_deadline_file()?;
     let ended =
         supervisor::supervise_worker(&watch, &mut || worker_command(&own), &is_interrupted, &mut |text| {
             print_remark(text);
         });
-    match ended.map_err(|source| Error::Write { what: "a worker".into(), source })? {
+    match ended.map_err(Error::StartWorker)? {
         SupervisionEndReason::Told => Ok(CommandExit::Ok),
         // The worker has printed its error itself.
         SupervisionEndReason::Worker(status) => Ok(CommandExit::from_child_status(status)),
@@ -180,8 +181,8 @@ fn enrol_node(
     Ok(())
 }
 
-/// Sets aside the files of another fleet. Its epochs could be higher, and the node would then refuse commands
-/// of the new fleet. Its results are not for the operator of the new fleet.
+/// Moves the files of another fleet aside. The epochs of that fleet could be higher, and the node would then refuse
+/// commands of the new fleet. The results of that fleet are not for the operator of the new fleet.
 fn move_files_of_earlier_fleet(home: &NodeHome, earlier: &FleetMembership) -> Result<(), Error> {
     // The name of the other fleet is part of the path, so that files of two earlier fleets do
     // not overwrite each other.
@@ -216,11 +217,12 @@ fn read_join_line(arguments: &AgentArgs) -> Result<Option<JoinLine>, Error> {
     Ok(Some(text.trim().parse()?))
 }
 
-/// Renews the certificate when little of its time is left; returns the membership with the new one. Callers try again later.
-fn renew_membership(home: &NodeHome) -> Result<Option<FleetMembership>, Error> {
+/// Renews the certificate if it expires soon, and returns the membership with the new certificate. `None` if it is not
+/// due yet. After an error, callers try again later.
+fn renew_membership_if_due(home: &NodeHome) -> Result<Option<FleetMembership>, Error> {
     let file = home.membership_file();
     let membership = FleetMembership::load_from(&file)?;
-    if !membership.is_due(clock::wall_clock_ns() / 1_000_000_000) {
+    if !membership.is_renewal_due(clock::wall_clock_ns() / 1_000_000_000) {
         return Ok(None);
     }
     let renewed = enrol::renew_membership(&membership)?;

@@ -1,8 +1,8 @@
 //! `packetrig test calibrate`: the rig measures itself, on a cable without a device under test.
 //!
-//! For each back end and frame size it finds the highest rate at which nothing is lost and nothing stays unsent, by bisection;
-//! a rate must pass `--repeats` trials. Far below that rate it measures the least latency and the error of send times. Trials
-//! are ordinary runs. The limits go into the catalogue, for later runs on this kernel.
+//! For each back end and frame size, a bisection finds the highest rate at which no frame is lost and none stays
+//! unsent. A rate must pass `--repeats` trials. Far below that rate, the command measures the least latency and the
+//! error of send times. Trials are ordinary runs. The limits go into the catalogue, for later runs on this kernel.
 
 use super::execution::{self, open_catalogue};
 use super::is_interrupted;
@@ -10,7 +10,7 @@ use crate::args::{BackEndName, CalibrateArgs as Arguments};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
-use crate::numbers::{format_count, format_time};
+use crate::numbers::{format_count, format_time_or_dash};
 use crate::output::{CommandOutput, print_remark};
 use crate::table::format_table;
 use packetrig_fleet_io::RunOptions;
@@ -55,7 +55,7 @@ struct CalibrationTrial {
 }
 
 impl CalibrationTrial {
-    fn has_trial_passed(&self) -> bool {
+    fn has_passed(&self) -> bool {
         self.lost == 0 && self.unsent == 0 && self.sent > 0
     }
 }
@@ -139,7 +139,7 @@ impl Calibrator<'_> {
                 break;
             }
             self.run_trial(back_end, size, load)?;
-            let has_passed = self.trials.last().is_some_and(CalibrationTrial::has_trial_passed);
+            let has_passed = self.trials.last().is_some_and(CalibrationTrial::has_passed);
             // The search knows only shares of loss. A calibration accepts none, so any loss counts as a whole one.
             search.on_loss(if has_passed { 0.0 } else { 1.0 }, false);
         }
@@ -181,7 +181,7 @@ impl Calibrator<'_> {
             // Limits of earlier calibrations must not influence this one, so there are none.
             terms: RunTerms {
                 tag_key: identity::random_number(),
-                // The same for all trials, so that trials of one load send the same frames.
+                // The seed is the same for all trials, so that trials of one load send the same frames.
                 seed: 1,
                 back_end: Some(back_end),
                 ..RunTerms::default()
@@ -250,9 +250,9 @@ fn format_limits_table(limits: &[RigLimit]) -> String {
             limit.driver.clone(),
             format!("{} B", limit.size),
             format_count(limit.frames_per_second),
-            format_time(limit.latency_floor),
-            format_time(limit.send_error_p99),
-            format_time(Some(limit.clock_reading)),
+            format_time_or_dash(limit.latency_floor),
+            format_time_or_dash(limit.send_error_p99),
+            format_time_or_dash(Some(limit.clock_reading)),
         ]
     });
     let head = [
@@ -275,7 +275,7 @@ fn format_trials_table(trials: &[CalibrationTrial]) -> String {
     loads.dedup();
     let rows = loads.into_iter().map(|load| {
         let same: Vec<&CalibrationTrial> = trials.iter().filter(|trial| trial.load == load).collect();
-        let failed = same.iter().filter(|trial| !trial.has_trial_passed()).count() as u64;
+        let failed = same.iter().filter(|trial| !trial.has_passed()).count() as u64;
         vec![
             load.back_end.name().to_owned(),
             format!("{} B", load.size),

@@ -24,7 +24,8 @@ use std::path::Path;
 
 /// Compression level if only the file's name asks for compression.
 const ZSTD_LEVEL: i32 = 3;
-/// After this time a second is complete: the kernel delivers frames only when it closes their block of the ring.
+/// Delay after which the counts of a second are complete: the kernel delivers frames only when it closes their
+/// block of the ring.
 const CAPTURE_DELIVERY_DELAY: Nanos = Nanos::from_millis(200);
 
 pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -55,7 +56,7 @@ pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> 
     signal::latch_end_signals()?;
     let summary = match arguments.back_end {
         ReceiverArg::Packet => {
-            let tap = PacketTap::open_interface(&arguments.port, tap_options(arguments, program))?;
+            let tap = PacketTap::open_interface(&arguments.port, packet_tap_options(arguments, program))?;
             let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
             capture_until_end(arguments, &expression, open, output)?
         }
@@ -151,7 +152,10 @@ impl SecondLines {
     }
 }
 
-fn tap_options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::FilterProgram>) -> TapOptions {
+fn packet_tap_options(
+    arguments: &Arguments,
+    filter: Option<packetrig_wire::bpf::FilterProgram>,
+) -> TapOptions {
     TapOptions {
         filter,
         snap_len: arguments.snap,
@@ -216,9 +220,13 @@ fn format_result(arguments: &Arguments, summary: &RecordSummary) -> String {
     } else {
         rows.push(build_account_row("counted", counts.frames, ""));
     }
-    rows.push(build_account_row("dropped: kernel ring", counts.kernel_dropped, "we were too slow"));
+    rows.push(build_account_row("dropped: kernel ring", counts.kernel_dropped, "packetrig was too slow"));
     if summary.recorded.is_some() {
-        rows.push(build_account_row("dropped: our queue", counts.queue_dropped, "the disk was too slow"));
+        rows.push(build_account_row(
+            "dropped: packetrig's queue",
+            counts.queue_dropped,
+            "the disk was too slow",
+        ));
         rows.push(build_account_row("dropped: disk", counts.disk_lost, "writing failed"));
     }
     if let Some(dropped) = summary.port.dropped {
@@ -243,15 +251,15 @@ fn format_files(summary: &RecordSummary) -> String {
         0 => String::new(),
         files => format!("{} older files were removed, with the frames in them\n", format_count(files)),
     };
-    let way = if recorded.direct { "past the page cache" } else { "through the page cache" };
+    let way = if recorded.direct { "by direct I/O" } else { "through the page cache" };
     let wrote = recorded.files.iter().map(|file| format!("wrote {} ({way})\n", file.display()));
     std::iter::once(removed).chain(wrote).collect()
 }
 
 fn build_summary_json(summary: &RecordSummary) -> String {
     let recorded = summary.recorded.as_ref();
-    let mut value = recorded::summary_value(summary);
-    // With a file, the frames themselves have their times, and a long capture would make this list endless.
+    let mut value = recorded::summary_json(summary);
+    // If there is a file, it has the time of every frame, and for a long capture this list would be very long.
     value["seconds"] = serde_json::json!(recorded.is_none().then_some(&summary.series.seconds));
     value["files"] = serde_json::json!(recorded.map(|recorded| &recorded.files));
     value["files_removed"] = serde_json::json!(recorded.map(|recorded| recorded.removed));

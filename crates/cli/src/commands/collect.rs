@@ -25,16 +25,16 @@ use packetrig_sys::{clock, signal};
 use packetrig_units::{Nanos, clamp_to_usize};
 use sinks::{RecordSinks, SinkAccounts, SinkKinds, SinkStoredCounts};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-/// IANA's port of IPFIX.
+/// The port that IANA assigned to IPFIX.
 const IPFIX_PORT: u16 = 4739;
 /// Largest `--receive-buffer`: the kernel doubles it, and the result has to fit 31 bits (socket(7)).
 const MAX_ROOM: u64 = (1 << 30) - 1;
 /// Smallest `--memory`: less could not hold an exporter with many templates.
 const MIN_MEMORY_BYTES: u64 = 8 << 20;
-/// Refused connections are reported once in this time.
+/// Shortest time between two reports of refused connections.
 const REFUSAL_REPORT_INTERVAL_NS: u64 = 10_000_000_000;
 /// Interval between two checks for signals and for the end of `--time`.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -44,16 +44,11 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
     // This comes before the sinks: the sandbox must be active before a second thread starts, and sinks start threads.
     let opening =
         sandbox::begin_sandbox(&arguments.user.sandbox, needs::collector_program_needs(arguments)?)?;
-    // A password on the command line or in the environment would be readable by other programs: only its file is named.
-    let of_environment = std::env::var_os("PACKETRIG_CLICKHOUSE_PASSWORD_FILE").map(PathBuf::from);
-    let password_file = arguments.clickhouse_password_file.as_ref().or(of_environment.as_ref());
     let sinks = RecordSinks::open_sinks(&SinkKinds {
         directory: arguments.directory.as_deref(),
         limits,
         is_live: arguments.files.is_empty() || !arguments.listen.is_empty(),
-        kafka: arguments.kafka.as_deref(),
-        clickhouse: arguments.clickhouse.as_deref(),
-        clickhouse_password_file: password_file.map(PathBuf::as_path),
+        stores: &arguments.stores,
     })?;
     let mut options = collector_options_from_arguments(arguments)?;
     if sinks.is_empty() && !arguments.quiet {
@@ -64,7 +59,7 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
     let accounts = sinks.accounts();
     signal::latch_end_signals()?;
     // This comes before the collector starts: the first records to arrive may be records that a meter sends again.
-    let known = known_flows(arguments, &mut options);
+    let known = recall_flows_or_warn(arguments, &mut options);
     let collecting = RunningCollector::start_with_groups(&options, sinks, known)?;
     print_remark(limits_text(&options, arguments));
     for bound in collecting.bound_addresses() {
@@ -81,15 +76,16 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
     };
     // Sockets are bound, keys are read and sinks are open: from here on nothing needs rights any more.
     opening.drop_rights()?;
-    wait_for_end(&collecting, &accounts, arguments);
+    show_progress_until_end(&collecting, &accounts, arguments);
     drop(responder);
     // The order matters: the ledger is complete when the listeners have ended, the sinks when they have stored what waits.
     let (ledger, sinks) = collecting.stop_and_join()?;
     print_result(&ledger, &sinks.close_all_sinks(), arguments, output)
 }
 
-/// Reads the flows of meter groups that the directory has: records that meters send again after a restart must not be stored twice.
-fn known_flows(arguments: &Arguments, options: &mut CollectOptions) -> GroupedFlows {
+/// Reads the flows of meter groups from the directory: records that meters send again after a restart must not be
+/// stored twice. If they cannot be read, it prints a warning, clears `has_memory` and starts without them.
+fn recall_flows_or_warn(arguments: &Arguments, options: &mut CollectOptions) -> GroupedFlows {
     let now_ns = clock::wall_clock_ns();
     let nothing = || GroupedFlows::new(options.groups, now_ns);
     let Some(directory) = arguments.directory.as_deref() else { return nothing() };
@@ -116,12 +112,16 @@ fn recall_flows(
 ) -> Result<GroupedFlows, packetrig_flow_store::Error> {
     let recent = RecentRecords::find_in(directory, groups.memory, now_ns)?;
     let mut known = GroupedFlows::new(groups, recent.since_ns());
-    recent.for_each_of_groups(&mut |record| known.recall_record(record, now_ns))?;
+    recent.for_each_group_record(&mut |record| known.recall_record(record, now_ns))?;
     Ok(known)
 }
 
 /// Waits for the end of the collector and shows its progress.
-fn wait_for_end(collecting: &RunningCollector<RecordSinks>, accounts: &SinkAccounts, arguments: &Arguments) {
+fn show_progress_until_end(
+    collecting: &RunningCollector<RecordSinks>,
+    accounts: &SinkAccounts,
+    arguments: &Arguments,
+) {
     let reading = collecting.ledger_reader();
     let mut live = LiveProgressLine::new(!arguments.quiet);
     let mut last = None;
@@ -133,7 +133,7 @@ fn wait_for_end(collecting: &RunningCollector<RecordSinks>, accounts: &SinkAccou
     {
         std::thread::sleep(SIGNAL_POLL_INTERVAL);
         // `--quiet` does not hide this warning: the records of a refused exporter are lost.
-        refusals.remark_handshake_refusals(&reading);
+        refusals.report_handshake_refusals(&reading);
         if live.is_due(reading.elapsed_time()) {
             let ledger = reading.read_ledger();
             live.show_progress_line(
@@ -155,7 +155,7 @@ struct ReportedRefusals {
 
 impl ReportedRefusals {
     /// Reports why connections are refused, at most once in `REFUSAL_REPORT_INTERVAL_NS`: a refused exporter tries again and again.
-    fn remark_handshake_refusals(&mut self, reading: &LedgerReader) {
+    fn report_handshake_refusals(&mut self, reading: &LedgerReader) {
         let now_ns = clock::monotonic_ns();
         // 0 means that no refusal was reported yet: the first refusal is reported at once.
         if self.at_ns > 0 && now_ns.saturating_sub(self.at_ns) < REFUSAL_REPORT_INTERVAL_NS {
@@ -225,7 +225,8 @@ fn collector_exit(ledger: &CollectLedger, end: CollectorOutcome) -> CommandExit 
     if end.has_failed {
         return CommandExit::World;
     }
-    // A damaged file is the user's; a connection that breaks off is the sender's, and is counted as missing.
+    // A damaged file is the user's fault. A connection that breaks off is the sender's fault, and its data counts as
+    // missing.
     if ledger.intake.iter().any(IntakeCounts::is_damaged_file) {
         return CommandExit::Usage;
     }
@@ -238,13 +239,13 @@ fn collector_exit(ledger: &CollectLedger, end: CollectorOutcome) -> CommandExit 
 /// Describes the limits on the memory and the exporters that senders can make this collector hold.
 fn limits_text(options: &CollectOptions, arguments: &Arguments) -> String {
     let who = match &arguments.allow_exporter[..] {
-        [] => "from any sender (--allow-exporter admits only some)".to_owned(),
+        [] => "from any sender (--allow-exporter restricts the senders)".to_owned(),
         named => {
             format!("only from {}", named.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
         }
     };
     format!(
-        "collect: holds at most {} MiB (--memory) for {} exporters, {} per address, {who}",
+        "collect: holds at most {} MiB (--memory) for at most {} exporters, {} per address; accepts records {who}",
         arguments.memory.0 >> 20,
         options.collector.exporter_limit(),
         options.collector.exporters_per_address,

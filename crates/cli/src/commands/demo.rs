@@ -1,4 +1,4 @@
-//! `packetrig demo`: the main job on a lab that exists only for this process.
+//! `packetrig demo`: an ordinary run in a lab that exists only for this process.
 //!
 //! Transmitter and receiver are ports in network namespaces, with the device under test between them. Everything else is an
 //! ordinary run. The kernel removes the lab with the process, however it ends.
@@ -43,7 +43,7 @@ pub(crate) fn run_demo(arguments: &Arguments, output: &mut CommandOutput) -> Res
     if matches!(arguments.back_end, Some(DemoBackEnd::Xdp | DemoBackEnd::AfXdp)) {
         lab.enable_live_frames()?;
     }
-    // An ordinary run on the lab: the demo must show what a user will see.
+    // This is an ordinary run on the lab: the demo must show what a user will see.
     let exit = execution::execute_request(&execution_request(arguments, document), output)?;
     // The device is read after the run, so that its report includes every frame of the run.
     let report = lab.stop_device()?;
@@ -154,8 +154,8 @@ fn describe_device_report(report: &DeviceReport) -> String {
     let truth = report.truth(0, 0);
     let accounts = truth.expected_counts();
     format!(
-        "\nThe reference device says: {} frames in, {} dropped, {} copies made, {} put behind later ones, {} damaged, \
-         {} lost by its own fault\n",
+        "\nThe reference device reports: {} frames received, {} dropped, {} copies made, {} delayed behind later frames, \
+         {} damaged, {} lost by a fault of the device program\n",
         format_count(accounts.sent),
         format_count(truth.dropped.len() as u64),
         format_count(accounts.duplicates),

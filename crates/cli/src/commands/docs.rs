@@ -64,7 +64,7 @@ fn find_book_page<'a>(pages: &'a [BookPage], name: &str) -> Result<&'a BookPage,
     }
 }
 
-/// The lines that have all words, each with the page to read on.
+/// Returns the lines that contain all words, each with the name of its page.
 fn find_matching_lines(pages: &[BookPage], words: &str) -> Result<String, Error> {
     let words: Vec<_> = words.split_whitespace().map(str::to_lowercase).collect();
     let mut text = String::new();
@@ -74,7 +74,10 @@ fn find_matching_lines(pages: &[BookPage], words: &str) -> Result<String, Error>
         }
     }
     if text.is_empty() {
-        return Err(Error::Usage(format!("no line of the book has: {}", words.join(" "))));
+        return Err(Error::Usage(format!(
+            "no line of the book contains all of these words: {}",
+            words.join(" ")
+        )));
     }
     Ok(text)
 }

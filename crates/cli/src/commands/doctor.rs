@@ -9,10 +9,10 @@ use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle};
 use packetrig_engine::doctor::{
     DoctorFinding, FindingLevel, FindingSubject, judge_engine, judge_machine_and_interfaces,
-    judge_unrestored, judge_unrestored_loopback, suggest_bringing_up,
+    judge_unrestored_interface, judge_unrestored_loopback, suggest_bringing_interface_up,
 };
 use packetrig_engine::packet::guard::{self, GuardRefusal};
-use packetrig_engine::packet::saved_settings::find_unrestored;
+use packetrig_engine::packet::saved_settings::find_unrestored_interfaces;
 use packetrig_engine::process::ENGINE_ADAPTERS;
 use packetrig_plan::PortLocation;
 use packetrig_sys::facts::{self, InterfaceFacts, MachineFacts};
@@ -71,12 +71,12 @@ fn restore_interfaces(
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
     let names: Vec<String> = interfaces.iter().map(ToString::to_string).collect();
-    let unrestored = find_unrestored();
+    let unrestored = find_unrestored_interfaces();
     let chosen = unrestored.iter().filter(|found| names.is_empty() || names.contains(&found.location()));
     let chosen: Vec<_> = chosen.collect();
     // Probes to the machine's own addresses change settings of the loopback interface. These settings are
     // recorded separately from settings of cards.
-    let loopbacks = loopback::find_unrestored();
+    let loopbacks = loopback::find_unrestored_loopbacks();
     let loopbacks = loopbacks.iter().filter(|found| names.is_empty() || names.contains(&found.location()));
     let loopbacks: Vec<_> = loopbacks.collect();
     let mut tell_restored = |location: String| {
@@ -121,7 +121,7 @@ fn group_by_namespace(interfaces: &[PortLocation]) -> WantedInterfaces {
 
 /// Changes of settings that help, and of interfaces that the user has named.
 fn advised_changes(wanted: &WantedInterfaces) -> Result<Vec<SettingChange>, Error> {
-    // The settings are read before the examination, which then shows them as they were changed.
+    // The settings are read here, before they are changed. The examination comes later and shows the changed values.
     let machine = facts::read_machine_facts();
     let mut changes = machine.hindering_settings.clone();
     // Without names, all interfaces are examined, and none is changed: a user may have taken one down on purpose.
@@ -131,7 +131,7 @@ fn advised_changes(wanted: &WantedInterfaces) -> Result<Vec<SettingChange>, Erro
         let examined = examine_namespace(namespace.as_deref(), names, &machine)?;
         changes.extend(examined.iter().filter_map(|examined| {
             let refusal = refused.get(&examined.facts.link.index);
-            suggest_bringing_up(namespace.as_deref(), &examined.facts, refusal)
+            suggest_bringing_interface_up(namespace.as_deref(), &examined.facts, refusal)
         }));
     }
     Ok(changes)
@@ -151,14 +151,15 @@ fn examine_machine(wanted: &WantedInterfaces) -> Result<MachineExamination, Erro
     for (namespace, names) in wanted {
         interfaces.extend(examine_namespace(namespace.as_deref(), names, &machine)?);
     }
-    for unrestored in find_unrestored() {
+    for unrestored in find_unrestored_interfaces() {
         let location = unrestored.location();
         let examined = interfaces.iter_mut().find(|examined| examined.location == location);
         // An interface in another namespace is a finding of the machine: the user would not
         // look for it there.
-        examined.map_or(&mut findings, |examined| &mut examined.findings).push(judge_unrestored(&unrestored));
+        let target = examined.map_or(&mut findings, |examined| &mut examined.findings);
+        target.push(judge_unrestored_interface(&unrestored));
     }
-    findings.extend(loopback::find_unrestored().iter().map(judge_unrestored_loopback));
+    findings.extend(loopback::find_unrestored_loopbacks().iter().map(judge_unrestored_loopback));
     Ok(MachineExamination { schema_version: 1, machine, findings, interfaces })
 }
 
@@ -264,10 +265,10 @@ fn interface_fact_lines(interface: &InterfaceFacts) -> Vec<(&'static str, String
     }
     if let Some(stamps) = interface.timestamping {
         let abilities = [
-            (stamps.rx_hardware, "arrivals by the card"),
-            (stamps.tx_hardware, "departures by the card"),
-            (stamps.rx_software, "arrivals by the kernel"),
-            (stamps.tx_software, "departures by the kernel"),
+            (stamps.rx_hardware, "receive (card)"),
+            (stamps.tx_hardware, "transmit (card)"),
+            (stamps.rx_software, "receive (kernel)"),
+            (stamps.tx_software, "transmit (kernel)"),
         ];
         facts.push(("time stamps", describe_abilities(&abilities, "none")));
     }

@@ -1,4 +1,4 @@
-//! Executes a plan: the one path of `run`, `replay` and `demo`.
+//! Executes a plan. `run`, `replay` and `demo` all use this code.
 
 mod on_fleet;
 mod request;
@@ -41,7 +41,7 @@ pub(crate) fn execute_request(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     if let Some(place) = find_fleet(&request.fleet, &request.document.text)? {
-        if !request.progress.is_quiet() && !fleet_place::is_named(&request.fleet) {
+        if !request.progress.is_quiet() && !fleet_place::is_directory_given(&request.fleet) {
             let directory = place.directory().display();
             print_remark(format_args!(
                 "run: a port of the plan is not on this machine, so this is a run of the fleet in {directory}"
@@ -55,10 +55,10 @@ pub(crate) fn execute_request(
     warn_if_nothing_is_measured(request, &plan);
     // The store is opened before the run, because a run whose result cannot be stored is useless.
     let catalogue = open_catalogue(request.store.as_deref())?;
-    let limits = catalogue.limits_of_kernel(&kernel::kernel_release_name())?;
+    let limits = catalogue.rig_limits_of_kernel(&kernel::kernel_release_name())?;
     let mut options = run_options(request, &plan, limits);
     let sending = speeds::sending_time(&plan);
-    let opener = page_opener(request)?;
+    let opener = find_page_opener(request)?;
     // From here on the first Ctrl-C ends the run properly, with a report. A second one kills the process.
     signal::latch_end_signals()?;
     let shown = RunDisplay::begin(request, &plan)?;
@@ -66,7 +66,7 @@ pub(crate) fn execute_request(
     let mut draft =
         catalogue.begin_run(options.run.clone(), report_size(&plan, sending, &request.document.text))?;
     draft.set_page_choice(request.page.page_choice());
-    options.capture_dir = Some(capture_dir(request, &draft, &plan)?);
+    options.capture_dir = Some(create_capture_dir(request, &draft, &plan)?);
     let captures = options.capture_dir.clone().unwrap_or_default();
     let plane = EnginePlane::default().with_engine(request.engine.clone());
     match run_with_progress(&mut LocalExecutor(plane), request, options, shown) {
@@ -121,7 +121,7 @@ pub(crate) fn find_fleet(
     document: &str,
 ) -> Result<Option<fleet_place::FleetPlace>, Error> {
     let place = fleet_place::FleetPlace::from_arguments(arguments)?;
-    if fleet_place::is_named(arguments) {
+    if fleet_place::is_directory_given(arguments) {
         return place.require_existing().map(Some);
     }
     if !place.exists() {
@@ -134,7 +134,7 @@ pub(crate) fn find_fleet(
     // The run belongs to the fleet only if this machine lacks one of its locations: an existing fleet must
     // not take over a local plan.
     let needs_fleet =
-        read.is_ok_and(|plan| plan.ports.iter().any(|port| is_elsewhere(&port.site, &namespaces)));
+        read.is_ok_and(|plan| plan.ports.iter().any(|port| is_on_other_machine(&port.site, &namespaces)));
     Ok(needs_fleet.then_some(place))
 }
 
@@ -147,8 +147,8 @@ fn refuse_unknown_namespaces(arguments: &FleetPlace, plan: &Plan) -> Result<(), 
     Err(Error::NoSuchPlace { namespace: unknown.clone(), fleet: fleet.directory().display().to_string() })
 }
 
-/// `left/eth1` can mean the node `left` or a network namespace of this machine; a namespace that exists goes first.
-fn is_elsewhere(site: &PortHost, namespaces: &[String]) -> bool {
+/// `left/eth1` can mean the node `left` or a network namespace of this machine; an existing namespace takes precedence.
+fn is_on_other_machine(site: &PortHost, namespaces: &[String]) -> bool {
     match site {
         PortHost::Any(_) => true,
         PortHost::Node(node) => !namespaces.contains(node),
@@ -206,7 +206,7 @@ fn show_result(
         (Some(opener), Ok(directory)) => opener.open_page(&directory.join(files::PAGE)),
         _ => Ok(()),
     };
-    let failures = [stored.map(drop).map_err(unusable_store), copied, opened];
+    let failures = [stored.map(drop).map_err(unusable_store_error), copied, opened];
     let exit = verdict_exit(report);
     // One error can be the result of the command, if the verdict leaves the exit code free; further errors
     // are only printed.
@@ -221,7 +221,7 @@ fn show_result(
 }
 
 /// Finds the program that opens the page of the run, if the user asked for the page.
-fn page_opener(request: &ExecutionRequest) -> Result<Option<PageOpener>, Error> {
+fn find_page_opener(request: &ExecutionRequest) -> Result<Option<PageOpener>, Error> {
     request.page.open.then(PageOpener::find_program).transpose()
 }
 
@@ -236,7 +236,7 @@ fn copy_files_to(out: &Path, request: &ExecutionRequest, report: &RunReport) -> 
 pub(crate) fn open_catalogue(directory: Option<&Path>) -> Result<RunCatalogue, Error> {
     let place = directory
         .map_or_else(packetrig_store::default_store_directory, |directory| Ok(directory.to_owned()))?;
-    RunCatalogue::open_or_create(&place).map_err(unusable_store)
+    RunCatalogue::open_or_create(&place).map_err(unusable_store_error)
 }
 
 /// Opens the catalogue for reading past runs. Creates nothing; returns `None` if there is no catalogue yet.
@@ -246,7 +246,7 @@ pub(crate) fn open_catalogue_to_read(directory: Option<&Path>) -> Result<Option<
     Ok(RunCatalogue::open_to_read(&place)?)
 }
 
-fn unusable_store(error: packetrig_store::Error) -> Error {
+fn unusable_store_error(error: packetrig_store::Error) -> Error {
     use packetrig_store::Error as Store;
     match error {
         Store::File { .. } | Store::Catalogue { .. } => Error::UnusableStore(error),
@@ -254,12 +254,13 @@ fn unusable_store(error: packetrig_store::Error) -> Error {
     }
 }
 
-/// Directory of the captures. They are written directly to their final place, because they may be too large to copy.
-fn capture_dir(request: &ExecutionRequest, draft: &RunDraft, plan: &Plan) -> Result<PathBuf, Error> {
+/// Creates the directory of the captures. They are written directly to their final place, because they may be
+/// too large to copy.
+fn create_capture_dir(request: &ExecutionRequest, draft: &RunDraft, plan: &Plan) -> Result<PathBuf, Error> {
     // A directory is made only for a plan that captures: an empty one would look like lost files.
     let wanted = request.capture || !plan.captures.is_empty();
     let Some(out) = &request.out else {
-        return Ok(if wanted { draft.capture_dir()? } else { PathBuf::new() });
+        return Ok(if wanted { draft.create_capture_directory()? } else { PathBuf::new() });
     };
     // The directory is made before the run in any case, so that an unwritable directory ends the run at once.
     let captures = if wanted { out.join("captures") } else { out.clone() };
@@ -281,7 +282,7 @@ impl RunDisplay {
             ScreenThread::check_terminal()?;
         }
         let viewer = RunViewer::start_serving(request.title(), request.store.as_deref());
-        viewer.begin_plan(plan);
+        viewer.switch_to_plan(plan);
         let screen = has_screen.then(|| ScreenThread::open(viewer.address(), "run")).transpose()?;
         let progress =
             RunProgressLine::new(request.progress != ProgressDisplay::Line, speeds::sending_time(plan));
@@ -339,7 +340,7 @@ fn explain_run_error(request: &ExecutionRequest, error: packetrig_fleet_io::Erro
             plan::plan_error(&request.document, &problems.0, Blame::World)
         }
         error @ packetrig_fleet_io::Error::NodesTaken(_) if !request.waits_for_nodes => {
-            print_remark("`--wait-for-nodes` waits until they are free");
+            print_remark("`--wait-for-nodes` waits until other runs have released the nodes");
             error.into()
         }
         error => error.into(),
@@ -358,7 +359,8 @@ fn verdict_exit(report: &RunReport) -> CommandExit {
     }
 }
 
-/// Returns true if the state gets a line. Three states wait for the start time, which is one line; the end is in the result.
+/// Returns true if a line is printed for the state. `Armed` and `Committed` only wait for the start time, which has its
+/// own line. The final state is in the result.
 fn is_state_printed(state: RunState) -> bool {
     !state.is_final() && !matches!(state, RunState::Armed | RunState::Committed)
 }

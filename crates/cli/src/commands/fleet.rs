@@ -11,7 +11,7 @@ mod probe;
 mod status;
 mod up;
 
-pub(crate) use controller::{LateResults, become_controller, request_precedence, served_runs};
+pub(crate) use controller::{LateResults, become_controller, open_served_runs, request_sender_priority};
 pub(crate) use status::{build_nodes_json, read_fleet_members};
 
 use crate::args::{FleetCommand, InviteArgs, RemoveArgs};
@@ -21,7 +21,7 @@ use crate::fleet_place::{FleetAddresses, FleetPlace};
 use crate::output::CommandOutput;
 use packetrig_fleet::history::NodeEvent;
 use packetrig_nats::authority::FleetAuthority;
-use packetrig_nats::enrol::{JoinLine, join_line};
+use packetrig_nats::enrol::{JoinLine, build_join_line};
 use packetrig_report::NodeName;
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
@@ -71,14 +71,14 @@ fn make_join_line(
     // Secrets expire by whole seconds since 1970, like certificates.
     let until = now + valid.as_u64() / 1_000_000_000;
     let secret = authority.create_secret(JOIN_SECRET_LABEL, Some(uses), Some(until))?;
-    Ok(join_line(authority, addresses.servers.join(","), addresses.enrol.clone(), secret)?)
+    Ok(build_join_line(authority, addresses.servers.join(","), addresses.enrol.clone(), secret)?)
 }
 
 fn remove_node(arguments: &RemoveArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
     let node = NodeName(arguments.node.clone());
     // The name is checked first: otherwise a misspelled name would be reported as removed.
-    if !place.open_authority()?.node_names()?.contains(&node) {
+    if !place.open_authority()?.list_node_names()?.contains(&node) {
         return Err(Error::Usage(format!(
             "the fleet has no node called {node}; `packetrig fleet status` lists the nodes"
         )));

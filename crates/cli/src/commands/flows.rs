@@ -21,7 +21,7 @@ use packetrig_flow_store::RecordMaker;
 use packetrig_flow_store::filter::canonical_address;
 
 pub(super) use prune::directory_limits;
-pub(super) use recover::recover_before;
+pub(super) use recover::recover_killed_files;
 pub(crate) use top::group_measures;
 pub(crate) use values::group_json;
 

@@ -32,7 +32,7 @@ impl RunOperator for RunRemarks {
         print_remark(text);
     }
 
-    fn on_left_files(&self, kept: &KeptRun) {
+    fn on_kept_files(&self, kept: &KeptRun) {
         print_kept_run(Some(kept));
     }
 
@@ -59,21 +59,21 @@ pub(crate) fn print_kept_run(kept: Option<&KeptRun>) {
     ));
 }
 
-/// Names capture files in a directory of the run that are not among `counted`, the captures of its report: those of a node that
-/// failed, or of a run without a report.
+/// Prints the capture files in the directory of a run that are not among `counted`, the captures of its report. Such
+/// files come from a node that failed, or from a run without a report.
 pub(crate) fn print_uncounted_captures(directory: &Path, counted: &[CaptureResult]) {
     // Only the file names are compared, because a report has the paths on the machines that captured.
     let counted: Vec<_> = counted.iter().filter_map(|one| Path::new(&one.file).file_name()).collect();
-    // A run without captures has no such directory, and then there is nothing to name.
+    // A run without captures has no such directory, and then there is nothing to print.
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries {
         let name = entry.file_name();
         let bytes = entry.metadata().map_or(0, |facts| facts.len());
-        // `.pcapng` and `.pcap.zst` contain it, too.
+        // `.pcapng` and `.pcap.zst` contain `.pcap`, too.
         if bytes > 0 && name.to_string_lossy().contains(".pcap") && !counted.contains(&name.as_os_str()) {
             let size = format_bytes(bytes);
             print_remark(format_args!(
-                "captured, but not counted in a report: {} ({size})",
+                "capture file that no report counts: {} ({size})",
                 entry.path().display()
             ));
         }
@@ -81,11 +81,11 @@ pub(crate) fn print_uncounted_captures(directory: &Path, counted: &[CaptureResul
 }
 
 /// Shows runs without a report, if there are any.
-pub(crate) fn list_kept_runs(kept: &[KeptRun], output: &mut CommandOutput) {
+pub(crate) fn print_kept_runs_table(kept: &[KeptRun], output: &mut CommandOutput) {
     if kept.is_empty() {
         return;
     }
-    output.write_line("\nWithout a report (`packetrig report discard ID` removes one):");
+    output.write_line("\nRuns without a report (`packetrig report discard ID` removes one):");
     // The contents stay in the narrowest table: they decide whether the user discards a run.
     let header = ["run", "begun (UTC)", "process", "holds", "directory"];
     let rows: Vec<_> = kept.iter().map(build_kept_run_row).collect();
@@ -183,7 +183,7 @@ pub(crate) fn show_late_results(
         return Ok(output.write_json(&late)?);
     }
     if late.is_empty() {
-        output.write_line("no late results");
+        output.write_line("there are no late results");
         return Ok(());
     }
     let rows = late.iter().map(|late| {

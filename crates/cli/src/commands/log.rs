@@ -1,7 +1,7 @@
 //! `packetrig log`: captures as a service, on the node that copies of a link are sent to.
 //!
-//! It is the capture command with a keeper behind its files, so there is only one writer of captures. It notifies systemd when
-//! it listens (`notify`); TERM ends it, and HUP makes it begin another file.
+//! It records as the capture command does, and a keeper manages the files: there is only one writer of captures. It
+//! notifies systemd when it listens (`notify`); TERM ends it, and HUP makes it begin another file.
 
 mod check;
 
@@ -53,7 +53,7 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         ));
     }
     let job = LogJob { arguments, interface, expression: arguments.expression.join(" ") };
-    // The order matters: after `count_hangups`, `latch` would make HUP a request to end again.
+    // The order matters: called after `count_hangups`, `latch_end_signals` would make HUP a request to end again.
     signal::latch_end_signals()?;
     signal::count_hangups()?;
     let direction = match arguments.direction {
@@ -66,7 +66,7 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let first_file = keeper.last_file() + 1;
     // The numbers are read before the keeper moves into the recorder: the result says where this process began.
     let first_frame = keeper.next_frame();
-    let outcome = job.open_interfaces_and_log(keeper, directory)?;
+    let outcome = job.open_interface_and_log(keeper, directory)?;
     if arguments.json {
         let mut value = build_outcome_json(&outcome);
         value["first_file"] = first_file.into();
@@ -99,7 +99,7 @@ struct LogJob<'a> {
 }
 
 impl LogJob<'_> {
-    fn open_interfaces_and_log(&self, keeper: LogKeeper, directory: &Path) -> Result<LogOutcome, Error> {
+    fn open_interface_and_log(&self, keeper: LogKeeper, directory: &Path) -> Result<LogOutcome, Error> {
         let program = if self.expression.trim().is_empty() {
             None
         } else {
@@ -107,7 +107,8 @@ impl LogJob<'_> {
         };
         match self.arguments.back_end {
             ReceiverArg::Packet => {
-                // The kernel must not cut frames: the trailer of a tap is behind them. The recorder cuts them to `--snap`.
+                // The kernel must not cut frames, because the trailer of a tap is at their end. The recorder cuts
+                // them to `--snap`.
                 let options = TapOptions {
                     filter: program,
                     snap_len: None,
@@ -120,7 +121,7 @@ impl LogJob<'_> {
                 self.log_packets_until_end(open, keeper, directory)
             }
             ReceiverArg::Xdp => {
-                // Uncut, as above: the trailer of a tap is the end of its frame.
+                // As above, frames must not be cut: the trailer of a tap is at the end of its frame.
                 let options = XdpTapOptions { filter: program, snap_len: None, pass: false };
                 let tap = XdpTap::open_interface(self.interface, &options)?;
                 let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
@@ -143,10 +144,8 @@ impl LogJob<'_> {
                 self.interface
             ));
         }
-        if keeper.mended_files() > 0 {
-            print_remark(
-                "log: the previous log was killed; its last file was repaired and added to the index",
-            );
+        if let Some(remark) = describe_added_files(keeper.added_files()) {
+            print_remark(format_args!("log: {remark}"));
         }
         // Numbers of the tap's trailers continue from the earlier files of this log: a restart of the log must not look like a gap.
         let first = keeper.last_file() + 1;
@@ -208,6 +207,16 @@ impl LogJob<'_> {
     }
 }
 
+/// Describes the files of a killed log that were added to the index; `None` if there are none.
+fn describe_added_files(files: u64) -> Option<String> {
+    let which = match files {
+        0 => return None,
+        1 => "its last file was".to_owned(),
+        _ => format!("{} of its files were", format_count(files)),
+    };
+    Some(format!("the previous `packetrig log` was killed; {which} added to the index"))
+}
+
 /// Returns the action that signals have requested. Several HUPs since the last call start one new file.
 fn take_signal_request(hangups: &Cell<u32>) -> RecordingRequest {
     match (signal::first_end_signal(), signal::hangup_count()) {
@@ -234,7 +243,7 @@ fn format_result(job: &LogJob<'_>, outcome: &LogOutcome) -> String {
             build_account_row("passed the filter", counts.frames + counts.kernel_dropped),
             build_account_row("written", written),
             build_account_row("dropped: kernel ring", counts.kernel_dropped),
-            build_account_row("dropped: our queue", counts.queue_dropped),
+            build_account_row("dropped: packetrig's queue", counts.queue_dropped),
             build_account_row("dropped: disk", counts.disk_lost),
         ],
     ));
@@ -266,8 +275,27 @@ fn format_trailers_table(numbers: TapNumbers) -> String {
 
 fn build_outcome_json(outcome: &LogOutcome) -> serde_json::Value {
     let LogOutcome { summary, numbers } = outcome;
-    let mut value = recorded::summary_value(summary);
+    let mut value = recorded::summary_json(summary);
     value["files"] = serde_json::json!(summary.recorded.as_ref().map(|recorded| recorded.files.len()));
     value["numbers"] = serde_json::json!(numbers);
     value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remark_on_added_files_has_their_number() {
+        let remark = |files| describe_added_files(files).unwrap_or_default();
+        assert_eq!(remark(0), "");
+        assert_eq!(
+            remark(1),
+            "the previous `packetrig log` was killed; its last file was added to the index"
+        );
+        assert_eq!(
+            remark(2),
+            "the previous `packetrig log` was killed; 2 of its files were added to the index"
+        );
+    }
 }

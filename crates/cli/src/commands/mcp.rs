@@ -1,7 +1,8 @@
 //! `packetrig mcp`: a server of the Model Context Protocol on standard input and output. Like `watch` it is only a client of the
 //! documented API, so an assistant can do what its user or token may do there, and nothing else.
 //!
-//! `protocol` has the messages, `tools` the calls; both are pure. Here are the lines and the connection.
+//! `protocol` builds the messages and `tools` the calls, without input or output. This module reads and writes the
+//! lines and has the connection.
 
 mod protocol;
 mod tools;
@@ -40,12 +41,15 @@ fn read_message(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, Error> {
     let read = input.take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
     let length = read.map_err(|source| Error::ReadFile { name: "standard input".to_owned(), source })?;
     if length as u64 == MAX_LINE_BYTES {
-        return Err(Error::Usage(format!("a message is longer than {MAX_LINE_BYTES} bytes")));
+        return Err(Error::Usage(format!(
+            "a message on standard input is longer than {MAX_LINE_BYTES} bytes"
+        )));
     }
     Ok((length > 0).then_some(line))
 }
 
-/// This avoids [`crate::output::CommandOutput`], which makes text safe for a terminal: a program needs the message itself.
+/// Writes a message without [`crate::output::CommandOutput`], which makes text safe for a terminal: a program
+/// needs the exact message.
 fn write_message(message: &Value) -> Result<(), Error> {
     let mut output = io::stdout().lock();
     let written = writeln!(output, "{message}").and_then(|()| output.flush());

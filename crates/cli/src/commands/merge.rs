@@ -55,7 +55,7 @@ fn report_text(report: &MergeReport, arguments: &Arguments) -> String {
         text.extend(steps.map(|step| {
             let by = format_signed_time(step.by_ns);
             format!(
-                "{}: its clock was set ({by}); packets around that may be in the result twice\n",
+                "{}: its clock was set ({by}); packets around that time may be in the result twice\n",
                 capture.name
             )
         }));
@@ -83,7 +83,7 @@ fn build_capture_row(capture: &CaptureReport) -> Vec<String> {
 /// Formats a drift. If it may be zero, only its bounds are shown.
 fn format_drift(drift: ClockDrift) -> String {
     let ClockDrift { ppm, least_ppm, most_ppm } = drift;
-    if drift.is_drift_certain() {
+    if drift.is_certainly_nonzero() {
         format!("{ppm:+.2} ppm ({least_ppm:+.2} to {most_ppm:+.2})")
     } else {
         format!("none seen ({least_ppm:+.2} to {most_ppm:+.2} ppm)")
@@ -122,7 +122,7 @@ fn build_clock_json(clock: &CaptureClock) -> Value {
     let steps = clock.steps.iter().map(|step| json!({ "at_ns": step.at_ns, "by_ns": step.by_ns }));
     json!({
         "ahead_ns": clock.ahead_ns,
-        "drift_ppm": clock.drift.filter(ClockDrift::is_drift_certain).map(|drift| drift.ppm),
+        "drift_ppm": clock.drift.filter(ClockDrift::is_certainly_nonzero).map(|drift| drift.ppm),
         "drift_least_ppm": clock.drift.map(|drift| drift.least_ppm),
         "drift_most_ppm": clock.drift.map(|drift| drift.most_ppm),
         "jitter_ns": clock.jitter.as_u64(),

@@ -54,7 +54,7 @@ pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Re
             return Err(error);
         }
     };
-    remark_meter_start(arguments, &options.input, metrics.as_ref());
+    report_meter_start(arguments, &options.input, metrics.as_ref());
     opening.drop_rights()?;
     show_until_end(arguments, &meter, &accounts, output);
     // The order matters: workers hand over their last records, then outputs send them, and only then the
@@ -95,7 +95,7 @@ fn serve_metrics(
     })?))
 }
 
-fn remark_meter_start(arguments: &Arguments, input: &MeterInput, metrics: Option<&MetricsResponder>) {
+fn report_meter_start(arguments: &Arguments, input: &MeterInput, metrics: Option<&MetricsResponder>) {
     warn_of_interfaces_down(input);
     if arguments.quiet {
         return;
@@ -105,7 +105,7 @@ fn remark_meter_start(arguments: &Arguments, input: &MeterInput, metrics: Option
     if let Some(name) = &arguments.of_group.group {
         // Records carry the number only, so a collector cannot show the name.
         print_remark(format_args!(
-            "meter: group {name} is {:016x} at collectors",
+            "meter: group {name} is shown as {:016x} at collectors",
             RecordOriginMark::group_number(name)
         ));
     }
@@ -143,12 +143,12 @@ fn show_until_end(
     let mut show_ns = start_ns + PROGRESS_LINE_INTERVAL_NS;
     let mut said = ReportedGroupState::default();
     let mut troubles = ReportedOutputFailures::default();
-    while !meter.is_over() && !is_interrupted() && clock::monotonic_ns() < end_ns {
+    while !meter.has_ended_or_failed() && !is_interrupted() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
         if !arguments.quiet {
             // This is checked in each pass and not once a second: an operator waits for the moment when the
             // active meter changes.
-            said.remark_group_changes(accounts);
+            said.report_group_changes(accounts);
         }
         if now_ns >= show_ns {
             // The next time follows the schedule and not `now_ns`: a late line does not delay later lines.
@@ -197,7 +197,7 @@ struct ReportedGroupState {
 
 impl ReportedGroupState {
     /// Reports changes since the last call.
-    fn remark_group_changes(&mut self, accounts: &MeterAccounts) {
+    fn report_group_changes(&mut self, accounts: &MeterAccounts) {
         let Some(group) = accounts.group_report() else { return };
         if !self.has_begun {
             print_remark(format_args!(

@@ -1,4 +1,4 @@
-//! `packetrig test METHOD`: the shell around a test method.
+//! `packetrig test METHOD`: runs a test method.
 //!
 //! The method orders trials; this module makes them, writes each to the journal, and stores the result. An interrupted method
 //! resumes from its journal, which holds everything that its trials need.
@@ -164,11 +164,11 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
         // The program is searched before the first trial: a missing program must not be noticed after hours.
         opener: arguments.page.open.then(PageOpener::find_program).transpose()?,
     };
-    finish_test_and_print_result(RunningTest { session, head, draft, catalogue }, store, &usage, output)
+    run_test_and_print_result(RunningTest { session, head, draft, catalogue }, store, &usage, output)
 }
 
 /// Runs a test to its end and prints its result. The first Ctrl-C stops it properly; a second one kills the process.
-fn finish_test_and_print_result(
+fn run_test_and_print_result(
     test: RunningTest,
     store: Option<&Path>,
     usage: &ResultUse<'_>,
@@ -211,7 +211,7 @@ enum TestEnd {
         test: Box<StoredTest>,
         directory: PathBuf,
     },
-    /// It was stopped. Its trials are in its journal.
+    /// The test was stopped. Its trials are in its journal.
     Stopped,
 }
 
@@ -265,12 +265,12 @@ impl RunningTest {
         }
         let place = traffic.first().map(|first| first.find_fleet(&fleet)).transpose()?.flatten();
         let (executor, limits) = match place {
-            Some(place) => self.fleet_executor(&place, store)?,
+            Some(place) => self.open_fleet_executor(&place, store)?,
             None => (
                 // Ports stay open between the trials, which send for less time
                 // than opening takes (docs/decisions/0033-ports-between-runs.md).
-                TrialExecutor::Here(Box::new(LocalExecutor(EnginePlane::default().keeping_ports()))),
-                self.catalogue.limits_of_kernel(&kernel::kernel_release_name())?,
+                TrialExecutor::Here(Box::new(LocalExecutor(EnginePlane::default().with_ports_kept_open()))),
+                self.catalogue.rig_limits_of_kernel(&kernel::kernel_release_name())?,
             ),
         };
         Ok(TrialRunner {
@@ -284,7 +284,7 @@ impl RunningTest {
         })
     }
 
-    fn fleet_executor(
+    fn open_fleet_executor(
         &self,
         place: &FleetPlace,
         store: Option<&Path>,
@@ -347,8 +347,8 @@ impl RunningTest {
     }
 }
 
-/// The page of a finished test for people, made again from its result and its journal.
-pub(super) fn stored_page(directory: &Path) -> Result<String, Error> {
+/// Renders the web page of a finished test again, from its result and its journal.
+pub(super) fn rebuild_stored_page(directory: &Path) -> Result<String, Error> {
     let result: StoredTest =
         read_method_file(&directory.join(RESULT_FILE_NAME), |text| serde_json::from_str(text))?;
     let journal = read_method_file(&directory.join(JOURNAL_FILE_NAME), journal::parse_journal::<MethodHead>)?;

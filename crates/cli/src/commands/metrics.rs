@@ -47,10 +47,14 @@ pub(super) fn format_recording_metrics(
     text.write_metric("info", "The interface of these frames.", |samples| {
         samples.add_sample(&[("interface", interface)], 1_u64);
     });
-    text.write_value("elapsed_seconds", "Time since it listens.", counts.elapsed.as_secs_f64());
+    text.write_value("elapsed_seconds", "Time since the recording began.", counts.elapsed.as_secs_f64());
     text.write_value("frames_total", "Frames that passed the filter and arrived here.", counts.frames);
     text.write_value("bytes_total", "Bytes of these frames, FCS included.", counts.bytes);
-    text.write_value("merged_frames_total", "Frames that are several packets on the wire.", counts.merged);
+    text.write_value(
+        "merged_frames_total",
+        "Frames that were several packets on the wire and were merged.",
+        counts.merged,
+    );
     text.write_metric("dropped_frames_total", "Frames that are in no file, by place.", |samples| {
         samples.add_sample(&[("place", "ring")], counts.kernel_dropped);
         samples.add_sample(&[("place", "queue")], counts.queue_dropped);
@@ -63,7 +67,7 @@ pub(super) fn format_recording_metrics(
 pub(super) fn format_tap_metrics(name: &str, accounts: &TapAccounts) -> String {
     let mut text = MetricsText::with_prefix("packetrig_tap_");
     text.write_metric("info", "The name of the tap.", |samples| samples.add_sample(&[("name", name)], 1_u64));
-    text.write_value("elapsed_seconds", "Time since it began.", accounts.elapsed.as_secs_f64());
+    text.write_value("elapsed_seconds", "Time since the tap began.", accounts.elapsed.as_secs_f64());
     let directions = &accounts.directions;
     let mut write = |name: &str, help: &str, value: &dyn Fn(&TapDirection) -> Option<u64>| {
         text.write_metric(name, help, |samples| {

@@ -32,7 +32,11 @@ pub(crate) fn serve_page(arguments: &PageArgs, output: &mut CommandOutput) -> Re
         nodes,
         ..rig_parts_from_files(&arguments.measured, arguments.store.directory.as_deref())
     };
-    let open_to = access::describe_who(options.local_users.as_ref(), arguments.token_file.as_deref(), None);
+    let open_to = access::describe_admitted_clients(
+        options.local_users.as_ref(),
+        arguments.token_file.as_deref(),
+        None,
+    );
     let scheme = if options.http_tls { "https" } else { "http" };
     packetrig_server::run_server(
         options,
@@ -45,14 +49,14 @@ pub(crate) fn serve_page(arguments: &PageArgs, output: &mut CommandOutput) -> Re
         },
         wait_for_interrupt,
     )?;
-    // `run` returns without an error only after a signal.
+    // `run_server` returns without an error only after a signal.
     Ok(CommandExit::Ok)
 }
 
 /// Nodes of the named fleet, or of the default one if it exists.
 fn fleet_nodes(arguments: &PageArgs) -> Result<Option<Arc<dyn FactSource>>, Error> {
     let place = FleetPlace::from_arguments(&arguments.fleet)?;
-    if fleet_place::is_named(&arguments.fleet) {
+    if fleet_place::is_directory_given(&arguments.fleet) {
         return Ok(Some(Arc::new(FleetNodes(place.require_existing()?))));
     }
     Ok(place.exists().then(|| Arc::new(FleetNodes(place)) as Arc<dyn FactSource>))

@@ -43,7 +43,7 @@ fn check_plan(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit
     let read = Plan::from_text(&document.text);
     // For an invalid plan only the errors are shown, because facts derived from it would be guesses.
     let problems = match &read {
-        Ok(plan) => run_warnings(plan),
+        Ok(plan) => plan_warnings(plan),
         Err(problems) => problems.0.clone(),
     };
     if file.json {
@@ -67,7 +67,7 @@ fn check_plan(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit
 }
 
 /// Warnings about the plan; a run of it prints the same ones.
-fn run_warnings(plan: &Plan) -> Vec<PlanProblem> {
+fn plan_warnings(plan: &Plan) -> Vec<PlanProblem> {
     let mut warnings = plan.warnings.clone();
     if measures_nothing(plan) {
         warnings.push(PlanProblem::warning("flows", NOTHING_MEASURED_WARNING));
@@ -84,7 +84,7 @@ pub(super) fn measures_nothing(plan: &Plan) -> bool {
 fn format_summary_line<E>(document: &PlanText, read: &Result<Plan, E>, problems: &[PlanProblem]) -> String {
     match read {
         Ok(plan) => format!(
-            "{}: a plan that can run: {} ports, {} streams, {} captures ({})",
+            "{}: the plan can run: {} ports, {} streams, {} captures ({})",
             document.name,
             plan.ports.len(),
             plan.streams.len(),
@@ -93,7 +93,7 @@ fn format_summary_line<E>(document: &PlanText, read: &Result<Plan, E>, problems:
         ),
         Err(_) => {
             format!(
-                "{}: not a plan that can run ({})",
+                "{}: the plan cannot run ({})",
                 document.name,
                 diagnostics::describe_problem_counts(problems)
             )
@@ -140,13 +140,13 @@ struct ExplainablePlan {
 /// Binds the plan to the links of this machine. If it needs a speed that no link reports, it assumes one.
 fn bind_plan_with_assumed_speeds(plan: &Plan) -> Result<ExplainablePlan, PlanProblems> {
     let speeds = speeds::port_speeds(plan);
-    // Bound as it is first, so that a speed is assumed only where the plan depends on it.
+    // The plan is bound without assumptions first, so that a speed is assumed only where the plan depends on it.
     let refusal = match plan.clone().bind_to_links(&speeds) {
         Ok(bound) => return Ok(ExplainablePlan { bound, assumed: Vec::new() }),
         Err(refusal) => refusal,
     };
     let with_assumed: Vec<_> = speeds.iter().map(|speed| speed.or(Some(ASSUMED_LINK_SPEED))).collect();
-    // If it does not fit with an assumed speed either, the first problems are the true ones.
+    // If the plan does not fit with assumed speeds either, the first problems are the ones to report.
     let bound = plan.clone().bind_to_links(&with_assumed).map_err(|_| refusal)?;
     // The message names all of these ports, even if nothing depends on them: the user sees every assumption.
     let unknown = plan.ports.iter().zip(&speeds).filter(|(_, speed)| speed.is_none());

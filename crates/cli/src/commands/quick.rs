@@ -1,4 +1,4 @@
-//! Makes a document from flags; `plan::quick` writes it. A run from flags is then like any other.
+//! Makes a plan document from flags. The crate `plan` writes its text, and a run from flags is then like any other run.
 
 use crate::args::{PortText, QuickPlanFlags, SizeArg};
 use crate::document::PlanText;
@@ -12,7 +12,7 @@ use std::path::Path;
 
 const DEFAULT_FRAME_SIZE: FrameSize = FrameSize::new(128);
 const FRAMES_PER_SECOND: u64 = 1_000;
-/// Refusal of hosts on several ports.
+/// Error text for hosts on several ports.
 pub(crate) const SINGLE_PAIR_ERROR: &str =
     "hosts with addresses or a gateway need one sender and one receiver; a plan can have more";
 const DEFAULT_RUN_TIME: Nanos = Nanos::from_secs(10);
@@ -36,7 +36,7 @@ fn make_quick_plan(flags: &QuickPlanFlags, fleet: Option<PortCountFunction<'_>>)
     let tx = port_locations(&flags.tx, fleet)?;
     let rx = port_locations(&flags.rx, fleet)?;
     if tx.is_empty() {
-        return Err(Error::Usage("give a plan or --tx".into()));
+        return Err(Error::Usage("give a plan file or --tx".into()));
     }
     refuse_repeated_locations(&tx, &rx)?;
     let pattern = flags.pattern.map_or(QuickPattern::ToAll, QuickPattern::from);
@@ -58,7 +58,7 @@ fn make_quick_plan(flags: &QuickPlanFlags, fleet: Option<PortCountFunction<'_>>)
             Some(SizeArg::Range(least, most)) => QuickSize::Range(least, most),
             Some(SizeArg::Imix) => QuickSize::Imix,
         },
-        rate: flags.rate.or_else(usual_rate).ok_or_else(|| Error::Usage("--rate is missing".into()))?,
+        rate: flags.rate.or_else(default_rate).ok_or_else(|| Error::Usage("--rate is missing".into()))?,
         // The parser accepts at most one of the three options.
         length: match (flags.time, flags.packets, flags.continuous) {
             (_, _, true) => QuickLength::Continuous,
@@ -77,7 +77,7 @@ pub(crate) fn print_size_remark(size: Option<SizeArg>, has_vlan: bool, is_ipv6: 
     let least = quick::least_imix_size(has_vlan, is_ipv6);
     if matches!(size, Some(SizeArg::Imix)) && least > FrameSize::MIN {
         print_remark(format_args!(
-            "the smallest frames of imix have {least}, not 64 B: the headers and the test tag need as much"
+            "the smallest frames of imix have {least}, not 64 B: the headers and the test tag need that much"
         ));
     }
 }
@@ -119,7 +119,7 @@ fn refuse_repeated_locations(tx: &[String], rx: &[String]) -> Result<(), Error> 
     }
 }
 
-fn usual_rate() -> Option<Rate> {
+fn default_rate() -> Option<Rate> {
     FrameRate::per_second(FRAMES_PER_SECOND).map(Rate::Frames)
 }
 

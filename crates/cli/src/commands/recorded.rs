@@ -93,7 +93,7 @@ fn format_progress_line(counts: &RecordCounts, last: &RecordCounts) -> String {
     );
     let dropped = [
         (counts.kernel_dropped, "kernel ring"),
-        (counts.queue_dropped, "our queue"),
+        (counts.queue_dropped, "packetrig's queue"),
         (counts.disk_lost, "disk"),
     ];
     let dropped = dropped.into_iter().filter(|(frames, _)| *frames > 0);
@@ -127,7 +127,7 @@ pub(super) fn format_merges_line(counts: &RecordCounts, format: Option<CaptureFi
 }
 
 /// Sums of a recording, as JSON.
-pub(super) fn summary_value(summary: &RecordSummary) -> Value {
+pub(super) fn summary_json(summary: &RecordSummary) -> Value {
     let counts = &summary.counts;
     json!({
         "elapsed_ns": counts.elapsed.as_u64(),

@@ -19,7 +19,7 @@ pub(crate) fn replay_file(arguments: Arguments, output: &mut CommandOutput) -> R
     // The whole file is read once before the run, so that a damaged file is reported before anything is sent.
     let survey = survey_file(&arguments.file, &rewrite).map_err(packetrig_fleet_io::Error::Engine)?;
     let document = replay_document(&arguments, rewrite, &survey)?;
-    // The document is checked: the location of its port decides whether it is for a fleet.
+    // The options are checked with the document, because the locations of its ports decide whether it is for a fleet.
     check_fleet_options(&arguments.execution, &document)?;
     if arguments.execution.print_plan {
         return execution::print_plan(&document, &arguments.execution.fleet, output);
@@ -49,7 +49,7 @@ fn replay_document(
     rewrite: FrameRewrite,
     survey: &ReplaySurvey,
 ) -> Result<PlanText, Error> {
-    // `--print-plan` can be run later, from another directory: the path in the plan is absolute.
+    // A plan from `--print-plan` may be run later from another directory, so the path in it is absolute.
     let file = arguments.file.canonicalize().unwrap_or_else(|_| arguments.file.clone());
     let Some(file) = file.to_str().map(Into::into) else {
         let why = format!("cannot write the path {} into a plan: it is not valid UTF-8", file.display());
@@ -85,13 +85,15 @@ fn print_survey_remarks(arguments: &Arguments, survey: &ReplaySurvey) {
     let facts = &survey.facts;
     let file = arguments.file.display();
     let frames = facts.frames;
-    let fcs = if facts.has_fcs { ", FCS taken off" } else { "" };
+    let fcs = if facts.has_fcs { ", FCS removed" } else { "" };
     print_remark(format_args!("{file}: {frames} frames, {} bytes, over {}{fcs}", facts.bytes, facts.span));
     let doubts = survey.skipped.describe_reasons().into_iter().chain(survey.ending.replay_remark());
     // Some tools write files with the same time for all frames.
     let is_timeless = arguments.rate.is_none() && facts.frames > 1 && facts.span == Nanos::ZERO;
-    let timeless =
-        is_timeless.then(|| "the file has no times: it is sent as fast as the link can carry it".to_owned());
+    let timeless = is_timeless.then(|| {
+        "all frames of the file have the same time, so they are sent as fast as the link can carry them"
+            .to_owned()
+    });
     let untagged = (is_tagged(arguments) && survey.untaggable > 0).then(|| {
         format!("{} of {frames} frames have no room for a tag and are sent without one", survey.untaggable)
     });

@@ -25,8 +25,9 @@ use std::path::Path;
 
 /// Results that `report` lists without `--most`.
 const DEFAULT_RESULT_LIMIT: usize = 50;
-/// In terminals below this width, names in the list have at most so many characters.
+/// Names in the list are shortened in terminals with fewer columns than this.
 const NARROW_TERMINAL: usize = 120;
+/// Largest number of characters of a name in such a terminal.
 const LONGEST_NARROW_NAME: usize = 24;
 
 pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -40,15 +41,15 @@ pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Re
         ReportAction::List(arguments) => list_results(&arguments, output)?,
         ReportAction::Show { id, form, wide, store } => {
             let style = output.style_for_tables(wide);
-            let catalogue = existing_catalogue(store.directory.as_deref(), &id)?;
+            let catalogue = open_existing_catalogue(store.directory.as_deref(), &id)?;
             show_result(&catalogue, &id, &form, style, output)?;
         }
         ReportAction::Html { id, file, open, store } => {
-            let catalogue = existing_catalogue(store.directory.as_deref(), &id)?;
+            let catalogue = open_existing_catalogue(store.directory.as_deref(), &id)?;
             html::write_result_page(&catalogue, &id, file, open, output)?;
         }
         ReportAction::Path { id, store } => {
-            let catalogue = existing_catalogue(store.directory.as_deref(), &id)?;
+            let catalogue = open_existing_catalogue(store.directory.as_deref(), &id)?;
             output.write_line(result_directory(&catalogue, &id)?.display());
         }
         ReportAction::Diff(arguments) => return diff::compare_results(&arguments, output),
@@ -66,7 +67,7 @@ pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Re
             )?;
         }
         ReportAction::Discard { id, store } => {
-            discard_result(&existing_catalogue(store.directory.as_deref(), &id)?, &id, output)?;
+            discard_result(&open_existing_catalogue(store.directory.as_deref(), &id)?, &id, output)?;
         }
     }
     Ok(CommandExit::Ok)
@@ -78,7 +79,7 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
     let (most, since_ns) = (arguments.most, arguments.since.since_ns());
     let mut methods =
         catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list_methods(most))?;
-    // The newest are listed first, so the limit above never cuts one that begins later than this.
+    // The limit above keeps the newest methods, so it drops none that is newer than the ones that are listed.
     methods.retain(|method| method.started_wall_ns >= since_ns);
     if arguments.methods {
         return methods::print_method_list(&methods, arguments.json, output);
@@ -92,7 +93,7 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
     }
     // This message differs from that for an empty catalogue, because older results may exist.
     if runs.is_empty() && methods.is_empty() && since_ns > 0 {
-        output.write_line("no run and no method began since then; `packetrig report list` shows all");
+        output.write_line("no run and no method began in this time; `packetrig report list` shows all");
         return Ok(());
     }
     if runs.is_empty() && methods.is_empty() {
@@ -113,9 +114,9 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
         let least_important = ["streams", "ended", "sent", "lost", "started (UTC)", "name"];
         output.write_text(format_fitted_table(width, &header, &rows, &least_important, "`--json`"));
     }
-    methods::list_methods(&methods, output);
+    methods::print_methods_section(&methods, output);
     let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::kept_runs)?;
-    kept::list_kept_runs(&kept, output);
+    kept::print_kept_runs_table(&kept, output);
     kept::print_late_results(catalogue.as_ref(), output)
 }
 
@@ -139,13 +140,13 @@ fn list_unfinished_results(arguments: &UnfinishedArgs, output: &mut CommandOutpu
             "there are no unfinished runs or methods: every run has its report, and every method its result",
         );
     }
-    kept::list_kept_runs(&kept, output);
-    methods::list_unfinished_results(&methods, output);
+    kept::print_kept_runs_table(&kept, output);
+    methods::print_unfinished_methods(&methods, output);
     Ok(())
 }
 
 fn run_summary_cells(run: &RunSummary, longest_name: usize) -> Vec<String> {
-    // A run of probes has no streams, so it has sent and lost no frames of any: not zero of them.
+    // A run of probes has no streams. The list shows a dash, because a zero would mean that frames were counted.
     let count = |frames| if run.streams == 0 { "–".to_owned() } else { format_count(frames) };
     vec![
         run.run.0.clone(),
@@ -191,7 +192,8 @@ fn show_result(
     Ok(())
 }
 
-/// Directory with the files of a result. A run that is still running, or was killed, has files but no row with a report.
+/// Directory with the files of a result. A run that is still running, or was killed, has files but no
+/// report in the catalogue.
 fn result_directory(catalogue: &RunCatalogue, id: &str) -> Result<std::path::PathBuf, Error> {
     match find_stored_result(catalogue, id) {
         // Only an unknown id is searched among the kept runs: an ambiguous id stays an error.
@@ -208,8 +210,9 @@ fn discard_result(catalogue: &RunCatalogue, id: &str, output: &mut CommandOutput
     }
 }
 
-/// Opens the catalogue to list its runs. The first run creates the default one. A named directory that does not exist was
-/// typed wrong: an empty list would look like lost results.
+/// Opens the catalogue to list its runs; `None` if the default one does not exist yet, because the first run
+/// creates it. A named directory without a catalogue is an error: it was probably typed wrong, and an empty list
+/// would look like lost results.
 fn open_catalogue_to_list(store: Option<&Path>) -> Result<Option<RunCatalogue>, Error> {
     let catalogue = open_catalogue_to_read(store)?;
     match (store, &catalogue) {
@@ -221,11 +224,11 @@ fn open_catalogue_to_list(store: Option<&Path>) -> Result<Option<RunCatalogue>, 
 }
 
 /// Opens the catalogue to find a run in it. Without a catalogue the run is unknown.
-fn existing_catalogue(store: Option<&Path>, id: &str) -> Result<RunCatalogue, Error> {
-    open_catalogue_to_list(store)?.ok_or_else(|| unknown_run(id))
+fn open_existing_catalogue(store: Option<&Path>, id: &str) -> Result<RunCatalogue, Error> {
+    open_catalogue_to_list(store)?.ok_or_else(|| unknown_run_error(id))
 }
 
-fn unknown_run(id: &str) -> Error {
+fn unknown_run_error(id: &str) -> Error {
     if id == "last" {
         return Error::Usage("there are no runs yet; `packetrig demo` makes one".into());
     }
@@ -238,7 +241,7 @@ pub(crate) fn find_run(catalogue: &RunCatalogue, id: &str) -> Result<RunSummary,
         return Ok(catalogue.find_run(id)?);
     }
     let newest = catalogue.list_runs(1)?.pop();
-    newest.ok_or_else(|| unknown_run(id))
+    newest.ok_or_else(|| unknown_run_error(id))
 }
 
 /// Finds the run or method with that id, or the newest for `last`.
@@ -246,5 +249,5 @@ fn find_stored_result(catalogue: &RunCatalogue, id: &str) -> Result<StoredSummar
     if id != "last" {
         return Ok(catalogue.find_stored_result(id)?);
     }
-    catalogue.newest_stored_result()?.ok_or_else(|| unknown_run(id))
+    catalogue.newest_stored_result()?.ok_or_else(|| unknown_run_error(id))
 }

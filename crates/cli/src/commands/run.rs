@@ -5,7 +5,7 @@ use crate::args::{ExecutionArgs, RunArgs as Arguments};
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::fleet_place::{FleetPlace, is_named};
+use crate::fleet_place::{FleetPlace, is_directory_given};
 use crate::output::{CommandOutput, print_remark};
 use packetrig_fleet::places;
 
@@ -19,8 +19,9 @@ pub(crate) fn run_plan(arguments: Arguments, output: &mut CommandOutput) -> Resu
         None => execute_document(document_from_flags(&arguments)?, arguments, output),
         Some(place) if arguments.execution.print_plan => {
             let members = super::fleet::read_fleet_members(&place)?;
-            let document =
-                document_for_members(&arguments, &|label| places::count_labelled_in_fleet(label, &members))?;
+            let document = document_for_members(&arguments, &|label| {
+                places::count_labelled_ports_in_fleet(label, &members)
+            })?;
             execute_document(document, arguments, output)
         }
         Some(place) => execute_with_all_nodes(&place, arguments, output),
@@ -69,7 +70,7 @@ fn find_fleet_for_all(arguments: &Arguments) -> Result<Option<FleetPlace>, Error
 fn find_fleet_place(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
     let fleet = &arguments.execution.fleet;
     let place = FleetPlace::from_arguments(fleet)?;
-    let place = if is_named(fleet) { place.require_existing()? } else { place };
+    let place = if is_directory_given(fleet) { place.require_existing()? } else { place };
     Ok(Some(place).filter(FleetPlace::exists))
 }
 
@@ -91,7 +92,7 @@ fn document_for_members(arguments: &Arguments, how_many: &dyn Fn(&str) -> usize)
     )
 }
 
-/// Takes the fleet first: only after it has asked all nodes does a controller know which of them belong to a group.
+/// Becomes the controller first: a controller knows which nodes belong to a group only after it has asked all of them.
 fn execute_with_all_nodes(
     place: &FleetPlace,
     arguments: Arguments,
@@ -100,8 +101,8 @@ fn execute_with_all_nodes(
     let policies = execution::fleet_policies(&arguments.execution);
     let store = arguments.execution.record.store.directory.clone();
     let taken = FleetUnderControl::take_fleet_control(place, store.as_deref(), policies)?;
-    // Named, because a group of all nodes is smaller than the user thinks.
-    for node in taken.fleet().never_heard() {
+    // These nodes are named, because without them a group of all nodes is smaller than the user expects.
+    for node in taken.fleet().nodes_never_heard() {
         print_remark(format_args!(
             "node {node} was admitted but has never reported; no group includes it yet"
         ));

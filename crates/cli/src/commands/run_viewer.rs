@@ -48,9 +48,9 @@ impl RunViewer {
     }
 
     /// Shows the run of this plan from now on.
-    pub(crate) fn begin_plan(&self, plan: &Plan) {
+    pub(crate) fn switch_to_plan(&self, plan: &Plan) {
         if self.server.is_some() {
-            self.run.begin_plan(plan);
+            self.run.switch_to_plan(plan);
         }
     }
 
@@ -165,7 +165,7 @@ struct RunAnnouncement {
 impl RunAnnouncement {
     fn publish(run: &AnnouncedRun) -> Option<Self> {
         remove_stale_announcements();
-        let path = directory().join(format!("{:016x}.json", identity::random_number()));
+        let path = announcement_directory().join(format!("{:016x}.json", identity::random_number()));
         let lock = runtime_directory::lock_file_for_update(&path)?;
         let announcement = Self { path, _lock: lock };
         let text = serde_json::to_vec(run).ok()?;
@@ -181,7 +181,7 @@ impl RunAnnouncement {
 
 impl Drop for RunAnnouncement {
     fn drop(&mut self) {
-        remove_files(&self.path);
+        remove_announcement(&self.path);
     }
 }
 
@@ -189,28 +189,28 @@ fn own_netns_inode() -> Option<u64> {
     NetNs::current().and_then(|netns| netns.inode()).ok()
 }
 
-fn directory() -> PathBuf {
+fn announcement_directory() -> PathBuf {
     runtime_directory::runtime_path_for(RUN_ANNOUNCEMENT_KIND)
 }
 
 /// Removes an announcement and its lock. An announcement that stays behind is harmless: no process holds its lock.
-fn remove_files(path: &Path) {
+fn remove_announcement(path: &Path) {
     drop(runtime_directory::remove_file(path));
     drop(runtime_directory::remove_file(&runtime_directory::lock_path(path)));
 }
 
 fn announcement_paths() -> Vec<PathBuf> {
-    let names = runtime_directory::list_names(&directory()).into_iter().map(PathBuf::from);
+    let names = runtime_directory::list_names(&announcement_directory()).into_iter().map(PathBuf::from);
     names
         .filter(|name| name.extension().is_some_and(|end| end == "json"))
-        .map(|name| directory().join(name))
+        .map(|name| announcement_directory().join(name))
         .collect()
 }
 
 /// Removes the announcements of processes that were killed.
 fn remove_stale_announcements() {
     for path in announcement_paths().into_iter().filter(|path| !runtime_directory::is_file_held(path)) {
-        remove_files(&path);
+        remove_announcement(&path);
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
     let options = server_options(arguments)?;
     access::check_somebody_may_connect(&options)?;
     if arguments.on_fleet {
-        fleet::request_precedence();
+        fleet::request_sender_priority();
     }
     let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::serve_program_needs(arguments)?)?;
     signal::latch_end_signals()?;
@@ -59,7 +59,8 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
         opening.drop_rights()?;
         // The threads of the API have fewer rights, and so would the threads that they start.
         let thread = Arc::new(ResidentThread::start_thread_here("methods")?);
-        let runs = fleet::served_runs(&place, catalogue, build_served_terms(arguments, FLEET_DRAIN_TIME))?;
+        let runs =
+            fleet::open_served_runs(&place, catalogue, build_served_terms(arguments, FLEET_DRAIN_TIME))?;
         let methods = method_runner(arguments, Some(&place), thread);
         return serve_until_signal(arguments, options, (runs, methods), output);
     }
@@ -196,7 +197,9 @@ fn server_options(arguments: &ServeArgs) -> Result<ServerOptions, Error> {
         let_anyone_in: arguments.let_anyone_in,
         host_names: arguments.host_names.clone(),
         on_rejections: Some(RejectionObserver(Arc::new(|counts: &_| {
-            print_remark(format_args!("serve: refused so far: {counts}"));
+            print_remark(format_args!(
+                "serve: connections and requests closed or refused since the start: {counts}"
+            ));
         }))),
         ..usual
     })

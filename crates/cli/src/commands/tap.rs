@@ -1,5 +1,5 @@
-//! `packetrig tap`: copies the frames of a link without changing them, and shows or stops taps that run
-//! (docs/decisions/0013-the-tap.md).
+//! `packetrig tap`: copies the frames of a link without changing them, and shows or stops
+//! taps that run (docs/decisions/0013-the-tap.md).
 
 mod found;
 mod impair;
@@ -106,7 +106,7 @@ fn print_start_remarks(arguments: &Arguments, state: &TapState) {
         return;
     }
     let [a, b] = &state.sides;
-    print_remark(format_args!("tap: {} between {} and {}", state.name, a.location, b.location));
+    print_remark(format_args!("tap: {} starts between {} and {}", state.name, a.location, b.location));
 }
 
 /// Reports once that the tap is ready and, before that, once which carriers it waits for.
@@ -166,7 +166,7 @@ fn leave_forwarding_to_kernel(
     mut tap: RunningTap,
     state: &TapState,
 ) -> Result<CommandExit, Error> {
-    // Rings in this process forward, so nothing would be left in the kernel.
+    // With this back end, rings in this process forward, so nothing would be left in the kernel.
     if state.way == TapMethod::Packet {
         // The tap is ended properly first, so that the interfaces are as before.
         let why = state.why.clone();
@@ -183,7 +183,10 @@ fn leave_forwarding_to_kernel(
         clock::sleep_until_ns(clock::monotonic_ns() + LINK_CHECK_INTERVAL_NS);
     }
     tap.leave_forwarding_to_kernel()?;
-    print_remark(format_args!("tap: left to the kernel; `packetrig tap stop {}` ends it", state.name));
+    print_remark(format_args!(
+        "tap: the kernel goes on forwarding; `packetrig tap stop {}` ends the tap",
+        state.name
+    ));
     Ok(CommandExit::Ok)
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn watch_server(arguments: &WatchArgs, output: &mut CommandOutput) ->
     let server = client.get("/api/v1/state")?;
     if !server["has"]["live"].as_bool().unwrap_or_default() {
         return Err(Error::Usage(format!(
-            "{} has no run in progress: it is `packetrig page`, which shows past results only; watch a `packetrig serve`",
+            "{} shows no run in progress: it is a `packetrig page`, which has past results only; name a `packetrig serve` instead",
             client.address()
         )));
     }
@@ -57,7 +57,7 @@ pub(crate) fn watch_server(arguments: &WatchArgs, output: &mut CommandOutput) ->
     Ok(CommandExit::Ok)
 }
 
-/// Shows the screen until the user, a signal, or the end of a run that has its own server ends it.
+/// Shows the screen until the user quits or a signal comes. If the server belongs to a run, the screen also closes when the run ends.
 fn show_screen(
     client: ApiClient,
     server: &Value,

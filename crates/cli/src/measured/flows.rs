@@ -87,7 +87,7 @@ impl FlowArchive for FlowDirectories {
         json["schema_version"] = SCHEMA_VERSION.into();
         json["directories"] = self.directory_names();
         json["files"] = files.len().into();
-        // Beside the records, because only the ledgers say which packets are in no record.
+        // The ledgers are shown beside the records, because only they say which packets are in no record.
         json["meters"] = self.newest_ledgers()?;
         Ok(write_large_counts_as_text(json))
     }

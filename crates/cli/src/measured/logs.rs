@@ -58,13 +58,13 @@ fn build_summary_json(directory: &str, log: &LogSummary) -> Value {
         "mended_files": log.files.values().filter(|file| file.mended).count(),
         "first_ms": log.files.values().filter_map(|file| Some(to_ms(file.arrivals_ns?.0))).min(),
         "last_ms": log.files.values().filter_map(|file| Some(to_ms(file.arrivals_ns?.1))).max(),
-        // The newest files only: a log of days has thousands, and their sums are above.
+        // Only the newest files are listed: a log of days has thousands, and the sums above include all.
         "newest": log.files.values().rev().take(MAX_SHOWN_LOG_FILES).map(build_file_json).collect::<Vec<_>>(),
     })
 }
 
 /// Converts a time that may be unknown: a mended file without frames has no times.
-fn valid_time_ms(at_ns: u64) -> Option<u64> {
+fn known_time_ms(at_ns: u64) -> Option<u64> {
     (at_ns > 0).then(|| to_ms(at_ns))
 }
 
@@ -77,9 +77,9 @@ fn build_file_json(file: &LogFileEntry) -> Value {
         "name": file.name,
         "frames": file.frames,
         "bytes": file.size,
-        "begun_ms": valid_time_ms(file.span_ns.0),
-        "ended_ms": valid_time_ms(file.span_ns.1),
-        // The losses of a log that was killed are not known.
+        "begun_ms": known_time_ms(file.span_ns.0),
+        "ended_ms": known_time_ms(file.span_ns.1),
+        // A file is mended if its recorder was killed. Its losses are not known.
         "dropped": (!file.mended).then(|| file.dropped_kernel + file.dropped_queue + file.dropped_disk),
         "mended": file.mended,
     })

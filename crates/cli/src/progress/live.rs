@@ -27,7 +27,7 @@ enum LiveView {
 }
 
 impl LiveProgressLine {
-    /// A line that fits standard error.
+    /// Creates a line: on a terminal it changes in place, elsewhere each line is printed.
     pub(crate) fn new(is_wanted: bool) -> Self {
         let view = match is_wanted {
             false => LiveView::Nothing,

@@ -25,7 +25,7 @@ struct NodeProgress {
     totals: FrameTotals,
     /// The last latency that it measured; a node that only sends measures none.
     latency: Option<LatencyRange>,
-    /// Its probes, in a run of probes.
+    /// Counts of the node's probes; `None` in a run without probes.
     probes: Option<ProbeProgress>,
 }
 
@@ -72,7 +72,7 @@ impl FrameTotals {
 }
 
 impl ProgressTotals {
-    /// Takes the newest counts of a node.
+    /// Replaces the counts of a node by its newest ones.
     pub(crate) fn set_node_sample(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
         // Counts are cumulative: a lost or repeated sample changes nothing, since the newest sample replaces the earlier ones.
         let progress = self.nodes.entry(node.to_owned()).or_default();

@@ -14,7 +14,7 @@ use packetrig_units::Nanos;
 /// Text of a cell with an unknown value.
 const UNKNOWN_CELL: &str = "–";
 
-/// A column and its place.
+/// A column and its position in the table of the terminal.
 type PlacedColumn<T> = (TerminalColumnPosition, &'static ReportColumn<T>);
 
 fn format_cell<T: ReportTable>((place, column): &PlacedColumn<T>, row: &T::Row<'_>) -> Option<String> {
@@ -42,7 +42,7 @@ pub(super) fn report_table<T: ReportTable>(
         })
         .collect();
     let header: Vec<&str> = columns.iter().map(|(place, _)| place.heading).collect();
-    // Unknown is a dash and never a zero: a node that did not report has not measured zero.
+    // An unknown value is shown as a dash and never as a zero: a node that did not report has not measured zero.
     let cells: Vec<Vec<String>> = shown
         .iter()
         .map(|row| {

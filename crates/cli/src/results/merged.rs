@@ -16,7 +16,7 @@ pub(super) struct ReportRemark<'a> {
 
 /// The lines for these remarks. Kinds are in the order of their first remark.
 pub(super) fn merge_remarks(report: &RunReport, remarks: &[ReportRemark<'_>]) -> Vec<String> {
-    // A list and not a map: it keeps the order, and a report has few kinds.
+    // This is a list and not a map, because it keeps the order, and a report has few kinds.
     let mut kinds: Vec<(String, Vec<ReportRemark<'_>>)> = Vec::new();
     for remark in remarks {
         let kind = remark_kind(remark.text);
@@ -47,7 +47,7 @@ fn format_lines_of_kind(report: &RunReport, same: &[ReportRemark<'_>]) -> Vec<St
 /// Summary of remarks: the total and the worst if each begins with a count, otherwise an example.
 fn format_summary(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
     let ReportRemark { subject, text } = same[0];
-    // Equal texts first: their common text says everything, also when it begins with a number.
+    // Equal texts are checked first: one of them says everything, even if it begins with a number.
     if same.iter().all(|remark| remark.text == text) {
         return text.to_owned();
     }

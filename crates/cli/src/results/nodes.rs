@@ -25,13 +25,14 @@ pub(super) fn format_nodes(report: &RunReport, style: TextStyle) -> String {
     text
 }
 
-/// The factor k, the share of the whole load that arrived, if several ports sent.
+/// Formats the share of the requested load that was received; empty unless the report has it,
+/// which needs several senders.
 pub(super) fn format_load_factor(report: &RunReport) -> String {
     report.load.map(format_load_line).unwrap_or_default()
 }
 
 fn format_load_line(load: LoadFactor) -> String {
-    // Frames per second come in thousandths.
+    // The report has thousandths of frames per second.
     let received = format_scaled(load.received_milli as f64 / 1000.0, "frames/s");
     let requested = format_scaled(load.asked_milli as f64 / 1000.0, "frames/s");
     let share = format_percent(load.received_milli, load.asked_milli);

@@ -4,7 +4,7 @@
 
 use super::{MAX_ROWS, format_omitted_rows_line, shorten_name};
 use crate::table::format_table;
-use packetrig_program::numbers::{format_count_of, format_scaled};
+use packetrig_program::numbers::{format_count_with_unit, format_scaled};
 use packetrig_report::{ProbeFindings, ProbeLineReport, ProbesReport, RunReport};
 use packetrig_stats::probe::{CapacityRange, ProbeTimes};
 use packetrig_units::Nanos;
@@ -27,7 +27,7 @@ pub(super) fn format_probes(report: &RunReport) -> String {
         "  {}: {most}{} {what} for each of {}, {each} {}, {} B\n",
         probes.method,
         probes.count,
-        format_count_of(probes.lines.len() as u64, "pair"),
+        format_count_with_unit(probes.lines.len() as u64, "pair"),
         probes.interval,
         probes.size
     );
@@ -105,7 +105,7 @@ fn one_way_delay_tables(matrix: &ProbeMatrix<'_>) -> String {
         format!(
             "\n  One-way delay from row to column: median\n{}\n  99th percentile\n{}",
             matrix.format_matrix_table("from", |found| format_time_cell(found, found.delay_there, |times| {
-                format_length(times.p50_ns, times.bound_ns)
+                format_rounded_time(times.p50_ns, times.bound_ns)
             })),
             matrix.format_matrix_table("from", |found| format_time_cell(found, found.delay_there, |times| {
                 format_duration_or_dash(times.p99_ns, times.bound_ns)
@@ -146,7 +146,7 @@ fn format_capacity_table(matrix: &ProbeMatrix<'_>) -> String {
     )
 }
 
-/// A row for each line.
+/// Table with a row for each pair, for a capacity measurement.
 fn format_capacity_list(probes: &ProbesReport) -> String {
     let rows = probes.lines.iter().take(MAX_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
@@ -186,7 +186,7 @@ fn format_full_times(times: ProbeTimes) -> String {
     let bound = times.bound_ns;
     format!(
         "{} / {} ± {}",
-        format_length(times.p50_ns, bound),
+        format_rounded_time(times.p50_ns, bound),
         format_duration_or_dash(times.p99_ns, bound),
         Nanos::new(bound)
     )
@@ -194,12 +194,12 @@ fn format_full_times(times: ProbeTimes) -> String {
 
 /// Formats a percentile; a dash if there are too few samples for it.
 fn format_duration_or_dash(ns: Option<i64>, bound_ns: u64) -> String {
-    ns.map_or_else(|| "–".to_owned(), |ns| format_length(ns, bound_ns))
+    ns.map_or_else(|| "–".to_owned(), |ns| format_rounded_time(ns, bound_ns))
 }
 
 /// Formats a time to three digits: a table shows magnitudes, the files have all digits. A time below zero within its bound is 0; with
 /// more than that, two clocks are not related as assumed, and the sign shows it.
-fn format_length(ns: i64, bound_ns: u64) -> String {
+fn format_rounded_time(ns: i64, bound_ns: u64) -> String {
     let ns = if ns < 0 && ns.unsigned_abs() <= bound_ns { 0 } else { ns };
     let size = ns.unsigned_abs();
     let digits = size.checked_ilog10().unwrap_or(0);
@@ -256,7 +256,7 @@ fn format_error_bounds<'a>(
     lines.collect::<Vec<_>>().concat()
 }
 
-/// A row for each line.
+/// Table with a row for each pair, for probes with answers.
 fn format_pairs_list(probes: &ProbesReport) -> String {
     // Lines without a result are not in this table: they are named below it, with their reason.
     let header = ["pair", "sent", "lost there", "lost back", "delay there", "delay back", "round trip"];
@@ -299,7 +299,7 @@ fn format_sending_list(probes: &ProbesReport) -> String {
         Some(vec![
             format!("{} -> {}", short_name(&line.from), short_name(&line.to)),
             format!("{} of {}", found.counts.sent, found.counts.planned),
-            format_or_unknown(found.release_error, |times| format_length(times.p50_ns, 0)),
+            format_or_unknown(found.release_error, |times| format_rounded_time(times.p50_ns, 0)),
             format_or_unknown(found.release_error, |times| format_duration_or_dash(times.p99_ns, 0)),
             found.counts.doubtful.to_string(),
             found.mechanism.clone(),
@@ -428,7 +428,7 @@ mod tests {
     fn a_time_is_shown_to_three_digits() {
         for (ns, text) in [(0, "0ns"), (7, "7ns"), (1_234, "1.23us"), (-98_765, "-98.8us"), (999_999, "1ms")]
         {
-            assert_eq!(format_length(ns, 0), text, "{ns}");
+            assert_eq!(format_rounded_time(ns, 0), text, "{ns}");
         }
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn format_ports(report: &RunReport, style: TextStyle) -> String {
 }
 
 fn back_end_reason(port: &PortReport) -> String {
-    format!("back end {}: {}", json_text_of(&port.info.back_end), port.info.why)
+    format!("back end {}: {}", json_text_or_empty(&port.info.back_end), port.info.why)
 }
 
 /// Every account in the order in which frames pass, followed by the places of losses.
@@ -127,7 +127,7 @@ fn format_capture_line(capture: &CaptureResult) -> String {
 /// Doubts; the doubts that forbid PASS come first.
 pub(super) fn format_caveats(report: &RunReport, style: TextStyle) -> String {
     let mut lines = Vec::new();
-    // Those that forbid PASS come first, so the limit on rows never hides one behind a note.
+    // Caveats that forbid PASS come first, so the limit on rows never hides one behind a note.
     for matters in [true, false] {
         let mark = if matters { style.doubtful("no PASS") } else { "note   ".to_owned() };
         let chosen = report.caveats.iter().filter(|caveat| caveat.matters == matters);
@@ -141,10 +141,10 @@ pub(super) fn format_caveats(report: &RunReport, style: TextStyle) -> String {
 
 /// Name of an account as in the ledger's rules: `handed over` for `handed_over`.
 fn account_name(account: LedgerAccount) -> String {
-    json_text_of(&account).replace('_', " ")
+    json_text_or_empty(&account).replace('_', " ")
 }
 
-/// Word of a value in the report's JSON.
-fn json_text_of(value: &impl serde::Serialize) -> String {
+/// Word of a value in the report's JSON; empty if the value is no word there.
+fn json_text_or_empty(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

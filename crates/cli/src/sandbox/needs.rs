@@ -26,7 +26,7 @@ pub(crate) fn collector_program_needs(arguments: &CollectArgs) -> Result<Program
     let metrics = arguments.metrics.as_ref().map(|listen| listen.0.port());
     // A Kafka broker names further brokers on ports of its choice, so with this sink connections cannot be
     // limited to known ports.
-    let has_sinks = arguments.kafka.is_some() || arguments.clickhouse.is_some();
+    let has_sinks = arguments.stores.is_any_given();
     Ok(ProgramNeeds {
         program: "collect",
         opening: START_CAPABILITIES.union_with(ProcessCapabilities::NET_ADMIN),
@@ -61,15 +61,15 @@ pub(crate) fn meter_program_needs(arguments: &MeterArgs) -> Result<ProgramNeeds,
     let user = choose_user(arguments.user.user.as_deref(), written, reads_files);
     let has_maps = !matches!(arguments.source, MeterSourceArg::Packet);
     let namespaces = PathBuf::from(netns::NETNS_DIRECTORY);
-    // The directories: other programs replace the files in them.
-    let (role_file, role_pipe) = match of_group.role_orders() {
+    // The rules name the directories, because other programs replace the files in them.
+    let (role_file, role_pipe) = match of_group.role_source() {
         RoleDecisionSource::Election => (None, None),
         RoleDecisionSource::StateFile(path) => (path.parent().map(Path::to_owned), None),
         RoleDecisionSource::Keepalived { fifo, .. } => (None, fifo.parent().map(Path::to_owned)),
     };
     Ok(ProgramNeeds {
         program: "meter",
-        // CAP_SYS_ADMIN to enter other network namespaces and open interfaces there.
+        // CAP_SYS_ADMIN is needed to enter other network namespaces and open interfaces there.
         opening: START_CAPABILITIES.union_with(RING_CAPABILITIES).union_with(ProcessCapabilities::SYS_ADMIN),
         kept: if has_maps && kernel::version_numbers() < FIRST_KERNEL_WITH_FREE_MAPS {
             ProcessCapabilities::BPF
@@ -86,7 +86,9 @@ pub(crate) fn meter_program_needs(arguments: &MeterArgs) -> Result<ProgramNeeds,
         ),
         tcp: TcpRules {
             listen: Some(metrics.into_iter().collect()),
-            connect: (!exports_by_tcp).then(Vec::new),
+            // As for a collector, connections cannot be limited to known ports: a Kafka broker names further brokers
+            // on ports of its choice.
+            connect: (!exports_by_tcp && !arguments.stores.is_any_given()).then(Vec::new),
         },
         class: if has_maps { ThreadClass::MapReader } else { ThreadClass::Parser },
         user,
@@ -118,7 +120,7 @@ pub(crate) fn serve_program_needs(arguments: &ServeArgs) -> Result<ProgramNeeds,
     let files = if arguments.on_fleet { file_rules(read, written) } else { rig_file_rules(read, written) };
     Ok(ProgramNeeds {
         program: "serve",
-        // CAP_SYS_ADMIN to enter all namespaces that exist, once.
+        // CAP_SYS_ADMIN is needed to enter all existing namespaces once.
         opening: START_CAPABILITIES.union_with(RING_CAPABILITIES).union_with(ProcessCapabilities::SYS_ADMIN),
         kept: rigs.union_with(network_thread_capabilities),
         network_thread_capabilities,
@@ -129,7 +131,7 @@ pub(crate) fn serve_program_needs(arguments: &ServeArgs) -> Result<ProgramNeeds,
             connect: (!arguments.on_fleet).then(Vec::new),
         },
         class: if arguments.on_fleet { ThreadClass::Parser } else { ThreadClass::Rig },
-        user: UserToBecome::Stay("the store of results is root's, and so are settings of interfaces"),
+        user: UserToBecome::Stay("the store of results and the settings of interfaces belong to root"),
     })
 }
 
@@ -154,7 +156,7 @@ pub(crate) fn page_program_needs(arguments: &PageArgs) -> Result<ProgramNeeds, E
         files: file_rules(read, written),
         tcp: TcpRules { listen: Some(ports.to_vec()), connect: Some(Vec::new()) },
         class: ThreadClass::Parser,
-        user: UserToBecome::Stay("the store of results may be root's"),
+        user: UserToBecome::Stay("the store of results may belong to root"),
     })
 }
 
@@ -167,7 +169,7 @@ fn measured_paths(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
     // The rule names directories and not files: a tap or a calibration may create its file later.
     let of_taps = packetrig_sys::runtime_directory::runtime_directory();
     let of_calibration =
-        packetrig_probe_cli::calibration_file().and_then(|file| Some(file.parent()?.to_owned()));
+        packetrig_probe_cli::default_calibration_file().and_then(|file| Some(file.parent()?.to_owned()));
     // If a directory cannot be created, it will contain no file, so it is left out.
     let later = [Some(of_taps), of_calibration].into_iter().flatten();
     let later = later.filter(|directory| private_files::create_directories(directory).is_ok());
@@ -201,7 +203,7 @@ pub(crate) fn agent_program_needs(
         // The message servers of a fleet name further servers, on ports of their choice.
         tcp: TcpRules { listen: Some(ports), connect: None },
         class: ThreadClass::Rig,
-        user: UserToBecome::Stay("results are root's, and so are settings of interfaces"),
+        user: UserToBecome::Stay("the results and the settings of interfaces belong to root"),
     })
 }
 
@@ -232,7 +234,7 @@ fn choose_user(named: Option<&str>, written: Option<&Path>, reads_files: bool) -
     match (named, written) {
         (Some(name), _) => UserToBecome::Named(name.to_owned()),
         (None, Some(path)) => UserToBecome::OwnerOf(path.to_owned()),
-        (None, None) if reads_files => UserToBecome::Stay("the files it reads may be root's"),
+        (None, None) if reads_files => UserToBecome::Stay("the files that it reads may belong to root"),
         (None, None) => UserToBecome::Nobody,
     }
 }

@@ -145,7 +145,7 @@ fn prune_keeps_pinned_and_unfinished_results() {
     assert!(planned.results.contains("would remove 2 results"), "{}", planned.results);
     assert!(store.report(&["show", "m2"]).code == 0, "a dry run removes nothing");
     let done = store.report(&["prune", "--newest", "1"]);
-    for part in ["removed 2 results", "1 more match and stay because they are pinned: m1"] {
+    for part in ["removed 2 results", "1 more results match, but stay because they are pinned: m1"] {
         assert!(done.results.contains(part), "{part} in {}", done.results);
     }
     let listed: Value =
@@ -170,7 +170,11 @@ fn methods_are_listed_and_shown_with_resume_command() {
     assert_eq!(store.report(&["show", "m1", "--markdown"]).results, "| 64 B |\n");
     assert!(store.report(&["show", "last", "--json"]).results.contains("\"figures\""));
     let without = store.report(&["show", "m1", "--csv"]);
-    assert!(without.code == 2 && without.remarks.contains("has no result.csv"), "{}", without.remarks);
+    assert!(
+        without.code == 2 && without.remarks.contains("method m1 has no file result.csv"),
+        "{}",
+        without.remarks
+    );
     let path = store.report(&["path", "m1"]).results;
     assert!(path.trim_end().ends_with("methods/m1"), "{path}");
     let unfinished = store.report(&["unfinished"]).results;

@@ -3,11 +3,12 @@
 use packetrig_plan::CaptureFormat;
 use packetrig_units::clamp_to_u32;
 use packetrig_wire::pcap::ETHERNET_LINK_TYPE;
-use packetrig_wire::pcap::block::{low_half, write_block, write_block_option, write_words};
+use packetrig_wire::pcap::block::{low_32_bits, write_block, write_block_option, write_words};
 use packetrig_wire::pcap::merged::{self, MergeComment};
 
 const NO_SNAP_LENGTH: u32 = 262_144;
-/// Upper bound of the bytes that [`write_file_header`] and [`write_statistics`] add for one interface to the texts they are given.
+/// Upper bound of the bytes that [`write_file_header`] and [`write_statistics`] write for one interface, apart from the
+/// texts that they are given.
 pub(super) const MAX_FILE_OVERHEAD_BYTES: usize = 512;
 
 /// Encoding of a capture file.
@@ -35,7 +36,7 @@ impl From<CaptureFormat> for CaptureFileFormat {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CaptureHeader<'a> {
     pub(crate) interface: &'a str,
-    /// Further interfaces, numbered from 1; the first is 0. Only pcapng records which frame arrived where.
+    /// Further interfaces, numbered from 1; the first is 0. Only pcapng records on which interface a frame arrived.
     pub(crate) further: &'a [String],
     pub(crate) comment: &'a str,
     pub(crate) system: &'a str,
@@ -112,7 +113,7 @@ impl FrameEnvelope {
                 if let Some(segment_bytes) = record.merged {
                     envelope.put_comment(MergeComment::new(segment_bytes).as_bytes());
                 }
-                let total = low_half((28 + record.kept + envelope.tail_len + 4) as u64);
+                let total = low_32_bits((28 + record.kept + envelope.tail_len + 4) as u64);
                 let [high, low] = split_timestamp(record.at_ns);
                 let captured = clamp_to_u32(record.kept);
                 envelope.put_head_words(&[6, total, record.interface, high, low, captured, record.full_len]);
@@ -141,7 +142,7 @@ impl FrameEnvelope {
     fn for_classic_pcap(record: FrameRecord, fraction: u64) -> Self {
         let seconds = record.at_ns / 1_000_000_000;
         let captured = clamp_to_u32(record.kept);
-        Self::new(&[low_half(seconds), low_half(fraction), captured, record.full_len], 0)
+        Self::new(&[low_32_bits(seconds), low_32_bits(fraction), captured, record.full_len], 0)
     }
 
     fn new(words: &[u32], padding: usize) -> Self {
@@ -193,7 +194,7 @@ fn write_classic_header(magic: u32, header: &CaptureHeader<'_>, out: &mut Vec<u8
 
 /// Splits a time as pcapng stores it: the upper half first.
 fn split_timestamp(ns: u64) -> [u32; 2] {
-    [low_half(ns >> 32), low_half(ns)]
+    [low_32_bits(ns >> 32), low_32_bits(ns)]
 }
 
 /// Appends an interface description block.
@@ -214,15 +215,15 @@ fn write_interface_block(header: &CaptureHeader<'_>, name: &str, out: &mut Vec<u
     });
 }
 
-/// Appends the interface statistics of a finished file. Classic pcap has no place for them.
+/// Appends the interface statistics of a finished file. The classic pcap formats cannot store them.
 pub(super) fn write_statistics(format: CaptureFileFormat, totals: CaptureTotals, out: &mut Vec<u8>) {
     if format == CaptureFileFormat::Pcapng {
         write_block(out, 5, |body| {
-            // Interface 0: one block carries the counts of all, because the recorder does not count per interface.
+            // Interface 0: one block has the counts of all interfaces, because the recorder does not count each.
             write_words(body, &[0]);
             write_words(body, &split_timestamp(totals.to_ns));
             if totals.of_all {
-                write_text_option(body, 1, "counts are of all interfaces together");
+                write_text_option(body, 1, "the counts are sums over all interfaces");
             }
             if let Some(from_ns) = totals.from_ns {
                 let [high, low] = split_timestamp(from_ns);

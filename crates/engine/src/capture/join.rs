@@ -31,7 +31,8 @@ fn append_file_part(part: &Path, head: u64, all: &Path) -> io::Result<()> {
     let copied = io::copy(&mut part, &mut all);
     // The part that was being appended still exists, so cutting loses nothing and a retry can start again.
     if copied.is_err() {
-        // A full disk may have taken a part of the bytes. They are cut off, so that no partial frame remains.
+        // A part of the bytes may be in the file, for example on a full disk. They are cut off, so that no partial
+        // frame remains.
         all.set_len(before)?;
     }
     copied.map(drop)

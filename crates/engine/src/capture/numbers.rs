@@ -3,7 +3,7 @@
 //! The tap numbers its copies from 1 without a gap. A number missing between two that arrive was lost between the tap
 //! and this log; one missing between two runs of the log was sent while nothing logged. A tap that restarts numbers its
 //! copies from 1 again, which shows as a lower number at a later time. Copies before the first number that ever arrived
-//! may not have been meant for this log, and are in no account; the tap's own counters have them.
+//! may not have been meant for this log, so they are not counted here; the tap's own counters include them.
 //!
 //! Invariant, for a tap that did not restart: `last = first - 1 + seen + missing + absent`.
 
@@ -75,7 +75,7 @@ impl TrailerCounter {
 
     /// Returns the counters up to now.
     pub fn tap_numbers(&self) -> TapNumbers {
-        [self.directions[0].known_numbers(), self.directions[1].known_numbers()]
+        [self.directions[0].counters_so_far(), self.directions[1].counters_so_far()]
     }
 }
 
@@ -83,15 +83,18 @@ impl DirectionState {
     fn count_number(&mut self, number: u64, at_ns: u64) {
         // A lower number alone is only a late frame: copies overtake each other in mirrors and switches. After a
         // restart of the tap the time is much later, too.
-        let known =
-            if self.window.is_some() { (self.last, self.last_at_ns) } else { self.last_known_number() };
+        let known = if self.window.is_some() {
+            (self.last, self.last_at_ns)
+        } else {
+            self.last_known_number_and_time()
+        };
         let is_anew = number <= known.0 && at_ns > known.1.saturating_add(SEQUENCE_RESTART_AGE_NS);
         if self.window.is_none() || is_anew {
-            self.begin_window(number, is_anew);
+            self.start_window(number, is_anew);
         }
         // The window counts from zero at `base`, the first number of this run of the tap or of the log.
         let Some(window) = &mut self.window else { return };
-        // The log did not expect a frame from before its first frame: the frame counts as late, and in no other account.
+        // A number below `base` belongs to a copy from before the window. It is not counted.
         let arrival =
             number.checked_sub(self.base).map(|index| window.on_arrival(index, MonoTime::default(), |_| 0));
         if matches!(arrival, Some(SequenceArrival::New)) {
@@ -100,13 +103,13 @@ impl DirectionState {
         }
     }
 
-    fn last_known_number(&self) -> (u64, u64) {
+    fn last_known_number_and_time(&self) -> (u64, u64) {
         self.before.map_or((0, 0), |before| (before.last, before.last_at_ns))
     }
 
     /// Starts a new window whose first number is `number`.
-    fn begin_window(&mut self, number: u64, is_anew: bool) {
-        let mut before = self.known_numbers();
+    fn start_window(&mut self, number: u64, is_anew: bool) {
+        let mut before = self.counters_so_far();
         if let Some(before) = &mut before {
             if is_anew {
                 // The tap restarted with 1, either while this log ran or while none did.
@@ -124,7 +127,7 @@ impl DirectionState {
         *self = Self { before, window: Some(SequenceWindow::new()), base: number, last: 0, last_at_ns: 0 };
     }
 
-    fn known_numbers(&self) -> Option<NumberedDirection> {
+    fn counters_so_far(&self) -> Option<NumberedDirection> {
         let Some(window) = &self.window else { return self.before };
         let counts = window.live_counts();
         let before = self

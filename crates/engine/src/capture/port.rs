@@ -1,12 +1,12 @@
 //! A port's capture: any thread can start, stop and fetch it while the port keeps receiving.
 //!
 //! ```text
-//!  start(): recorder -> slot -> Tap (receiving thread)
-//!  stop():  end -> slot -> Tap -> all that arrived before is in -> recorder -> finish, join -> one file
+//!  start_capture(): recorder -> slot -> CaptureTap (receiving thread)
+//!  stop_capture():  end -> slot -> CaptureTap -> all earlier frames recorded -> recorder -> finish, join -> one file
 //! ```
 //! The file gets its name only when it is complete: during the capture it is called `FILE.part`.
 //!
-//! Invariant: between two starts every call of `stop` returns the same file with the same counts.
+//! Invariant: between two starts every call of `stop_capture` returns the same file with the same counts.
 
 use super::join::join_capture_parts;
 use super::record::{
@@ -129,8 +129,8 @@ impl PortCapture {
         ))
     }
 
-    /// Begins afresh: captures frames that arrive from now on. The frames captured before are replaced
-    /// when this capture ends.
+    /// Starts to capture the frames that arrive from now on. When this capture ends, its file replaces the file
+    /// of the previous capture.
     pub fn start_capture(&self) -> Result<(), Error> {
         let mut state = self.lock_state();
         if matches!(*state, CapturePhase::Running) {
@@ -144,17 +144,17 @@ impl PortCapture {
     }
 
     /// Stops a running capture and returns its result; further calls return the same result until the next start. A
-    /// capture that was never begun produces a file without frames.
+    /// capture that was never started produces a file without frames.
     pub fn stop_capture(&self) -> Result<CaptureOutcome, Error> {
         let mut state = self.lock_state();
-        // The lock is held while the recorder finishes. So a second `stop` waits and gets the same result,
-        // and a `start` cannot put its order into the slot between the end and the result.
+        // The lock is held while the recorder finishes. So a second `stop_capture` waits and gets the same result,
+        // and `start_capture` cannot put its command into the slot between the end and the result.
         let captured = match &*state {
             CapturePhase::Stopped(captured) => return Ok(captured.clone()),
             CapturePhase::Running => self.end_recording(),
             CapturePhase::Blank => self.start_recorder().and_then(|recorder| self.finish_recording(recorder)),
         };
-        // A capture that could not be ended is over all the same.
+        // After an error the capture counts as never started, so that a retry does not wait for the lost recorder.
         *state =
             captured.as_ref().map_or(CapturePhase::Blank, |captured| CapturePhase::Stopped(captured.clone()));
         captured
@@ -194,8 +194,8 @@ impl PortCapture {
     }
 
     fn end_recording(&self) -> Result<CaptureOutcome, Error> {
-        // `put` gives back an order that the receiving thread never took. If that is the start order, the
-        // recorder is still in this thread, and no wait is needed.
+        // `put_command` returns the previous command if the receiving thread never took it. If that is the start
+        // command, it contains the recorder, and no wait is needed.
         let recorder = match self.0.slot.put_command(CaptureCommand::End(RealClock::new().now())) {
             // The receiver has not run since the capture began.
             Some(CaptureCommand::Begin(recorder, _)) => recorder,
@@ -203,7 +203,7 @@ impl PortCapture {
                 .0
                 .back
                 .recv_timeout(END_TIMEOUT)
-                .map_err(|_| Error::Bug("a capture did not end in time"))?,
+                .map_err(|_| Error::Bug("a receiver kept the recorder of a stopped capture"))?,
         };
         self.finish_recording(*recorder)
     }
@@ -223,7 +223,7 @@ impl PortCapture {
             fcs: true,
             budget: (!overwrite).then_some(*budget),
             // A budget that is overwritten is a ring of parts: eight of them lose at most an eighth of the budget
-            // when the oldest is removed. `join` makes one file of them at the end.
+            // when the oldest is removed. `join_capture_parts` makes one file of them at the end.
             rotation: FileRotation {
                 bytes: overwrite.then_some(budget / RING_FILE_COUNT),
                 every: None,
@@ -242,8 +242,8 @@ impl PortCapture {
         let Err(error) = join_capture_parts(&recorded.files, recorded.head, file) else {
             return Ok(outcome_from_recording(file.clone(), &recorded));
         };
-        // The run goes on to its report: frames in other files than intended are not lost. `join` removes each part
-        // once its frames are in the first one, so the parts that still exist hold every frame.
+        // This does not fail the run: the frames are in other files than intended, but not lost. `join_capture_parts`
+        // removes a part only when its frames are in the first one, so the parts that still exist hold every frame.
         let parts: Vec<_> = recorded.files.iter().filter(|part| part.exists()).collect();
         let first = parts.first().map_or(file, |part| *part).clone();
         let mut captured = outcome_from_recording(first, &recorded);

@@ -7,7 +7,7 @@
 //! The capturing thread never waits for the disk. The loop is generic over the frame level: any back end that shows
 //! frames can be recorded. It applies no filter; the frame level delivers only frames that pass.
 //!
-//! Invariant: frames given = written + beyond the budget + dropped by the queue + lost to the disk.
+//! Invariant: frames passed to the recorder = written + beyond the budget + dropped by the queue + lost to the disk.
 
 mod compression;
 mod disk;
@@ -104,7 +104,7 @@ pub fn record_frames(
     )
 }
 
-/// Works like [`record_frames`], and begins another file when `request` returns `Rotate`.
+/// Works like [`record_frames`], and also starts another file when `request` returns `Rotate`.
 pub fn record_with_rotation(
     rx: &mut impl FrameRx,
     clock: &dyn WorkerClock,
@@ -202,7 +202,7 @@ impl RecordSession {
     /// block only after its timeout, so an empty ring is no proof.
     fn is_drained(&mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<bool, Error> {
         Ok(RecordingDrain::have_frames_reached_ring(self.end, now)
-            && self.rest.is_read(rx.ring_progress()?, self.end, now))
+            && self.rest.is_read_or_timed_out(rx.ring_progress()?, self.end, now))
     }
 
     /// Returns how many frames may be received in one call.

@@ -1,7 +1,7 @@
 //! The receiving thread's end of a port's capture.
 //!
-//! Orders wait in a slot. The thread reads only the slot's flag and takes the lock only when an order waits, which is
-//! when a capture is started or stopped. The recorder returns through a channel and is finished on another thread.
+//! Commands wait in a slot. The thread reads only the slot's flag and takes the lock only when a command waits, which
+//! is when a capture is started or stopped. The recorder returns through a channel and is finished on another thread.
 //!
 //! Invariant: the recorder receives exactly the frames that arrived between start and stop and passed the filter.
 
@@ -29,8 +29,14 @@ impl RecordingDrain {
         end.is_some_and(|end| now >= end + MAX_FRAME_TRANSIT_TIME)
     }
 
-    /// Returns whether everything that was in the ring at the first call has been read, or waiting longer is hopeless.
-    pub(super) fn is_read(&mut self, progress: RingProgress, end: Option<MonoTime>, now: MonoTime) -> bool {
+    /// Returns whether everything that was in the ring at the first call has been read, or [`MAX_REMAINING_DRAIN_TIME`]
+    /// has passed since `end`.
+    pub(super) fn is_read_or_timed_out(
+        &mut self,
+        progress: RingProgress,
+        end: Option<MonoTime>,
+        now: MonoTime,
+    ) -> bool {
         self.0.is_read(progress) || end.is_some_and(|end| now >= end + MAX_REMAINING_DRAIN_TIME)
     }
 }
@@ -49,14 +55,14 @@ pub(super) struct CaptureCommandSlot {
 }
 
 impl CaptureCommandSlot {
-    /// Puts an order into the slot. If the previous order was not taken yet, returns that one and drops the new one.
+    /// Puts a command into the slot. If the previous command was not taken yet, returns that one and drops the new one.
     pub(super) fn put_command(&self, order: CaptureCommand) -> Option<CaptureCommand> {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let before = slot.take();
         if before.is_none() {
             *slot = Some(order);
         }
-        // The flag is set under the lock, so that it never says "nothing" while the slot holds an order.
+        // The flag is set under the lock, so that it is never false while the slot holds a command.
         self.is_called.store(slot.is_some(), Ordering::Release);
         before
     }
@@ -114,7 +120,7 @@ impl CaptureTap {
     }
 
     /// Notes that the filter also runs before the ring.
-    pub fn set_filtered_before(&mut self) {
+    pub fn mark_filtered_before_ring(&mut self) {
         self.is_filtered_before = true;
     }
 
@@ -133,7 +139,8 @@ impl CaptureTap {
             return;
         }
         let full_len = clamp_to_u32(frame.full_len);
-        if self.program.as_ref().is_none_or(|program| program.matches_cut(frame.bytes, full_len)) {
+        let program = self.program.as_ref();
+        if program.is_none_or(|program| program.matches_truncated_frame(frame.bytes, full_len)) {
             active.recorder.record_frame(frame);
         }
     }
@@ -158,7 +165,7 @@ impl CaptureTap {
     pub fn on_ring_read(&mut self, progress: RingProgress, now: MonoTime) {
         let Some(active) = &mut self.active else { return };
         if RecordingDrain::have_frames_reached_ring(active.end, now) {
-            active.is_over |= active.rest.is_read(progress, active.end, now);
+            active.is_over |= active.rest.is_read_or_timed_out(progress, active.end, now);
         }
     }
 
@@ -176,7 +183,7 @@ impl CaptureTap {
         }
     }
 
-    /// Returns whether an order waits.
+    /// Returns whether a command waits.
     pub(super) fn has_pending_command(&self) -> bool {
         self.slot.is_called.load(Ordering::Acquire)
     }

@@ -45,7 +45,7 @@ fn numbers(file: &Path) -> (Vec<u32>, bool) {
             CaptureElement::Record { record, used } => {
                 assert_eq!((record.bytes.len(), record.full_len), (64, 64), "length with FCS");
                 found.push(u32::from_be_bytes(*record.bytes.first_chunk().unwrap()));
-                right &= record.bytes[60..] == checksum::fcs(&record.bytes[..60]);
+                right &= record.bytes[60..] == checksum::compute_fcs(&record.bytes[..60]);
                 rest = &rest[used..];
             }
             CaptureElement::Skip(bytes) => rest = &rest[usize::try_from(bytes).unwrap()..],

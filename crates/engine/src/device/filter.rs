@@ -16,7 +16,7 @@ const fn classic_insn(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInsn {
 }
 
 /// Builds the program that passes ARP, ICMP and ICMPv6, untagged or tagged.
-pub(crate) fn protocol_filter() -> Vec<ClassicInsn> {
+pub(crate) fn build_protocol_filter() -> Vec<ClassicInsn> {
     let mut program = Vec::new();
     for tags in 0..=MAX_SKIPPED_VLAN_TAGS {
         // The EtherType follows both MAC addresses and 4 bytes for each tag.

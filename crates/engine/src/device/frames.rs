@@ -1,4 +1,5 @@
-//! Bytes of the frames that neighbours exchange: ARP (RFC 826), neighbour discovery (RFC 4861), echo (RFC 792, RFC 4443).
+//! Bytes of the frames that neighbours exchange: ARP (RFC 826), neighbour discovery (RFC 4861), echo
+//! (RFC 792, RFC 4443).
 //!
 //! Parsers accept any bytes; they return `None` for frames that they do not understand.
 
@@ -174,7 +175,7 @@ fn parse_icmpv6(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     }
 }
 
-/// Finds the MAC address in the options of neighbour discovery.
+/// Finds the MAC address in the neighbour discovery options: kind 1 is the source, 2 the target (RFC 4861 4.6.1).
 fn find_mac_option(mut bytes: &[u8], kind: u8) -> Option<Mac> {
     loop {
         // The length counts units of 8 bytes and includes these two. Zero must not be followed for
@@ -263,7 +264,7 @@ pub(super) fn solicitation_frame(interface: &DeviceInterface, from: Ipv6Addr, ta
     icmpv6_frame(interface, multicast_mac(to), Endpoints { from, to }, 255, message)
 }
 
-/// Builds a neighbour advertisement for `target`. Without a destination it is unsolicited and goes to all nodes.
+/// Builds a neighbour advertisement for `target`. Without a requester it is unsolicited and goes to all nodes.
 pub(super) fn advertisement_frame(
     interface: &DeviceInterface,
     target: Ipv6Addr,
@@ -354,9 +355,9 @@ pub(super) fn echo_frame(
     }
 }
 
-/// Returns whether a frame belongs to the protocols that interfaces and kernels send unasked on a link with devices:
+/// Returns whether a frame belongs to a protocol that hosts and emulated interfaces use by themselves on a link:
 /// ARP, ICMP, ICMPv6 (neighbour and multicast listener discovery), IGMP, multicast DNS.
-pub fn is_protocol(bytes: &[u8]) -> bool {
+pub fn is_link_protocol_frame(bytes: &[u8]) -> bool {
     let Some(frame) = DeviceFrame::parse_frame(bytes) else { return false };
     match frame.ether_type {
         ARP_ETHERTYPE => true,
@@ -368,14 +369,16 @@ pub fn is_protocol(bytes: &[u8]) -> bool {
                 _ => false,
             }
         }
-        // Multicast listener reports have a router alert in a hop-by-hop header in front.
-        IPV6_ETHERTYPE if frame.rest.get(6) == Some(&0) => is_ipv6_protocol(&frame, frame.rest.get(40), 48),
-        IPV6_ETHERTYPE => is_ipv6_protocol(&frame, frame.rest.get(6), 40),
+        // Multicast listener reports have a router alert option in a hop-by-hop header, which precedes ICMPv6.
+        IPV6_ETHERTYPE if frame.rest.get(6) == Some(&0) => {
+            is_ipv6_link_protocol(&frame, frame.rest.get(40), 48)
+        }
+        IPV6_ETHERTYPE => is_ipv6_link_protocol(&frame, frame.rest.get(6), 40),
         _ => false,
     }
 }
 
-fn is_ipv6_protocol(frame: &DeviceFrame<'_>, next: Option<&u8>, head: usize) -> bool {
+fn is_ipv6_link_protocol(frame: &DeviceFrame<'_>, next: Option<&u8>, head: usize) -> bool {
     match next {
         Some(&ICMPV6) => true,
         Some(&UDP) => read_u16_at(frame.rest, head + 2) == Some(MDNS_PORT),

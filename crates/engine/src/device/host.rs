@@ -22,7 +22,7 @@ const MAX_FRAMES_PER_STEP: usize = 64;
 const MAX_IDLE_WAIT: Nanos = Nanos::from_millis(5);
 /// Longest frame that is answered.
 const MAX_ANSWERED_FRAME_BYTES: usize = 1518;
-/// A frame that has not left for this long is dropped.
+/// A frame that the kernel has not taken for this long is dropped.
 const STUCK_TIMEOUT: Nanos = Nanos::from_millis(1_000);
 
 /// Location of a port's interface, for sockets besides the sockets of the test traffic.
@@ -52,15 +52,15 @@ pub(crate) struct DeviceHost {
     out: Vec<Vec<u8>>,
     stuck_since: Option<MonoTime>,
     clock: crate::clock::RealClock,
-    /// The lease: limits how long it may send.
+    /// The send gate of the lease: limits how long this host may send.
     gate: SendGate,
-    /// Time until which it may send regardless of the gate.
+    /// Time until which this host may send regardless of the gate.
     allowed_until: MonoTime,
     /// Whether the interfaces shall answer and send requests, as long as the lease permits it.
     is_wanted: bool,
 }
 
-/// Counters that a host publishes.
+/// State that a host publishes: the requested neighbours and the MAC addresses found so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PublishedHostCounters {
     pub(crate) neighbours: Vec<(DeviceNeighbour, Option<Mac>)>,
@@ -79,7 +79,7 @@ impl DeviceHost {
             site.index,
             &site.location,
             options,
-            &filter::protocol_filter(),
+            &filter::build_protocol_filter(),
         )?;
         let options = TxOptions { slots: 64, longest: MAX_ANSWERED_FRAME_BYTES, bypass_queue: true };
         Ok(Self {
@@ -96,7 +96,7 @@ impl DeviceHost {
         })
     }
 
-    pub(crate) fn switch_interfaces(&mut self, on: bool) {
+    pub(crate) fn set_interfaces_enabled(&mut self, on: bool) {
         self.is_wanted = on;
         self.apply_send_gate(self.clock.now());
     }
@@ -108,7 +108,7 @@ impl DeviceHost {
         self.apply_send_gate(now);
     }
 
-    /// Returns whether it may send now. Without a lease it always may.
+    /// Returns whether this host may send now. Without a lease it always may.
     fn is_allowed(&self, now: MonoTime) -> bool {
         now < self.allowed_until || self.gate.remaining_time().is_none_or(|left| left > Nanos::ZERO)
     }
@@ -118,7 +118,7 @@ impl DeviceHost {
     fn apply_send_gate(&mut self, now: MonoTime) {
         let is_allowed = self.is_allowed(now);
         // Called on every step; the machine does nothing while the state stays the same.
-        self.machine.switch_interfaces(self.is_wanted && is_allowed, now, &mut self.out);
+        self.machine.set_interfaces_enabled(self.is_wanted && is_allowed, now, &mut self.out);
         // Frames that were built before the lease expired must not leave afterwards.
         if !is_allowed {
             self.out.clear();
@@ -142,10 +142,10 @@ impl DeviceHost {
     }
 
     /// Returns the state of a ping. A finished ping is forgotten after this call.
-    pub(crate) fn ping_state(&mut self, number: u64) -> Option<PingState> {
+    pub(crate) fn take_ping_state(&mut self, number: u64) -> Option<PingState> {
         let state = self.machine.ping_state(number)?;
         if state != PingState::Waiting {
-            self.machine.end_ping(number);
+            self.machine.remove_ping(number);
         }
         Some(state)
     }
@@ -157,7 +157,7 @@ impl DeviceHost {
 
     /// Stops sending; frames that were handed over still leave.
     pub(crate) fn stop_and_drain(mut self) -> Result<(), Error> {
-        self.switch_interfaces(false);
+        self.set_interfaces_enabled(false);
         let give_up = self.clock.now() + STUCK_TIMEOUT;
         self.send_frames(self.clock.now())?;
         // An interface that is down keeps frames pending; without the deadline the run could not end.
@@ -198,7 +198,7 @@ impl DeviceHost {
             }
         }
         // Readers of the interface's counters subtract this number, so it must be current after every send.
-        self.aside.store(self.tx.handed_over(), Ordering::Release);
+        self.aside.store(self.tx.handed_over_frames(), Ordering::Release);
         Ok(())
     }
 }
@@ -214,12 +214,12 @@ impl WorkerTask for DeviceHost {
     fn run_step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         self.apply_send_gate(now);
         let Self { machine, rx, out, .. } = self;
-        // A bounded batch per step: a flood of ARP must not keep the worker from its orders.
+        // A bounded batch per step: a flood of ARP must not keep the worker from its commands.
         let taken =
             rx.receive_frames(MAX_FRAMES_PER_STEP, &mut |frame| machine.on_frame(frame.bytes, now, out));
         machine.handle_timeouts(now, out);
         self.send_frames(now)?;
-        // A worker looks at the lease and at its orders once per step, so no step waits longer.
+        // A worker checks the lease and its commands once per step, so no step waits longer than `MAX_IDLE_WAIT`.
         let until =
             self.machine.next_deadline().map_or(now + MAX_IDLE_WAIT, |at| at.min(now + MAX_IDLE_WAIT));
         Ok(if taken == MAX_FRAMES_PER_STEP { NextStep::Busy } else { NextStep::IdleUntil(until) })

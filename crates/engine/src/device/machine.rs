@@ -71,7 +71,7 @@ pub struct DeviceMachine {
     on: bool,
     /// Start of the second in which answers are counted, and their number.
     answers: (MonoTime, u32),
-    /// Permit that an address needs to be answered; `None` answers all.
+    /// Permit that decides which addresses are answered; with `None` all are.
     permit: Option<Arc<dyn OwnerPermit>>,
 }
 
@@ -104,14 +104,15 @@ impl DeviceMachine {
         };
         // Gateways are always resolved: pings and streams to other networks need them.
         let gateways: Vec<DeviceNeighbour> =
-            machine.interfaces.iter().flat_map(|(i, of)| unresolved_gateways(*i, of)).collect();
+            machine.interfaces.iter().flat_map(|(i, of)| gateways_to_resolve(*i, of)).collect();
         for neighbour in gateways {
             machine.request_neighbour(neighbour, MonoTime::default());
         }
         machine
     }
 
-    /// Answers only for addresses that the owner of the node allows, and for addresses that never leave a link.
+    /// Answers only requests from addresses that the owner of the node allows, and from link-local and unspecified
+    /// addresses, which never leave the link.
     #[must_use]
     pub(crate) fn with_permit(self, permit: Option<Arc<dyn OwnerPermit>>) -> Self {
         Self { permit, ..self }
@@ -125,8 +126,9 @@ impl DeviceMachine {
         of_link || self.permit.as_ref().is_none_or(|permit| permit.allows_address(address))
     }
 
-    /// True: announces its addresses, answers and sends requests. False: is silent and forgets learned addresses.
-    pub fn switch_interfaces(&mut self, on: bool, now: MonoTime, out: &mut Vec<Vec<u8>>) {
+    /// With `on`, the interfaces announce their addresses, answer, and send requests. Otherwise they are silent
+    /// and forget learned addresses.
+    pub fn set_interfaces_enabled(&mut self, on: bool, now: MonoTime, out: &mut Vec<Vec<u8>>) {
         if self.on == on {
             return;
         }
@@ -183,7 +185,7 @@ impl DeviceMachine {
         if source.ip.is_ipv4() != to.is_ipv4() {
             return None;
         }
-        // A fixed gateway address wins over a neighbour on the link: the plan then says where every frame goes.
+        // With a gateway MAC address in the plan, every frame goes to that address, also to a neighbour on the link.
         let via = match source.gateway_mac {
             Some(mac) => NextHop::Given(interface, mac),
             None if source.is_on_link(to) => NextHop::Asked(DeviceNeighbour { interface, address, ip: to }),
@@ -197,7 +199,7 @@ impl DeviceMachine {
         self.pings.get(&number).map(|ping| ping.state)
     }
 
-    pub fn end_ping(&mut self, number: u64) {
+    pub fn remove_ping(&mut self, number: u64) {
         self.pings.remove(&number);
     }
 
@@ -236,7 +238,7 @@ impl DeviceMachine {
                     NextHop::Given(interface, _) => self.interfaces.get(&interface),
                     NextHop::Asked(neighbour) => self.interfaces.get(&neighbour.interface),
                 };
-                // Retried soon while the neighbour is being resolved.
+                // The ping is retried soon while the neighbour is being resolved.
                 ping.send_at = now + if mac.is_some() { PING_RETRY_INTERVAL } else { Nanos::from_millis(10) };
                 if let (Some(mac), Some(interface), true) = (mac, interface, self.on) {
                     ping.sequence += 1;
@@ -261,17 +263,18 @@ impl DeviceMachine {
                 if let Some(mac) = mac {
                     self.learn_neighbour(&frame, *sender, *mac, now);
                 }
-                let Some(interface) =
-                    self.find_owner(&frame, *target).filter(|_| self.is_answer_permitted(*sender))
+                let Some(interface) = self
+                    .find_interface_with_address(&frame, *target)
+                    .filter(|_| self.is_answer_permitted(*sender))
                 else {
                     return;
                 };
                 let answer = build_neighbour_answer(interface, *target, *sender, mac.unwrap_or(frame.from));
-                self.push_answer(now, answer, out);
+                self.push_answer_within_limit(now, answer, out);
             }
             DeviceMessage::Tells { target, mac } => self.learn_neighbour(&frame, *target, *mac, now),
             DeviceMessage::Echo { reply: true, from, to, id, .. } => {
-                let is_ours = self.find_owner(&frame, *to).is_some();
+                let is_ours = self.find_interface_with_address(&frame, *to).is_some();
                 let mut pings = self.pings.values_mut();
                 // Several pings may have the same target; id and addresses select one.
                 if let Some(ping) = pings.find(|ping| is_ours && ping.is_answered_by(*id, *from, *to)) {
@@ -279,25 +282,25 @@ impl DeviceMachine {
                 }
             }
             DeviceMessage::Echo { reply: false, from, to, id, sequence, data } => {
-                let Some(interface) = self.find_owner(&frame, *to) else { return };
+                let Some(interface) = self.find_interface_with_address(&frame, *to) else { return };
                 if interface.mac != frame.to || !self.is_answer_permitted(*from) {
                     return;
                 }
                 let ends = Endpoints { from: *to, to: *from };
                 let echo = EchoHeader { reply: true, id: *id, sequence: *sequence };
                 let answer = frames::echo_frame(interface, frame.from, ends, echo, data);
-                self.push_answer(now, answer, out);
+                self.push_answer_within_limit(now, answer, out);
             }
         }
     }
 
     /// Finds the interface on the frame's VLAN that has this address, if the frame was sent to it or to a group.
-    fn find_owner(&self, frame: &DeviceFrame<'_>, ip: IpAddr) -> Option<&DeviceInterface> {
+    fn find_interface_with_address(&self, frame: &DeviceFrame<'_>, ip: IpAddr) -> Option<&DeviceInterface> {
         // A frame of this interface may come back through the device under test. It is not answered.
         self.interfaces.values().find(|interface| {
             is_on_vlan(interface, frame)
                 && interface.mac != frame.from
-                && is_frame_sent_to(interface, frame)
+                && is_frame_to_interface_or_group(interface, frame)
                 && interface_has_address(interface, ip)
         })
     }
@@ -311,7 +314,8 @@ impl DeviceMachine {
         let interfaces = &self.interfaces;
         let concerned = self.found.iter_mut().filter(|(neighbour, _)| {
             let of = interfaces.get(&neighbour.interface);
-            neighbour.ip == ip && of.is_some_and(|of| is_on_vlan(of, frame) && is_frame_sent_to(of, frame))
+            neighbour.ip == ip
+                && of.is_some_and(|of| is_on_vlan(of, frame) && is_frame_to_interface_or_group(of, frame))
         });
         for (_, found) in concerned {
             *found = FoundNeighbour {
@@ -322,7 +326,7 @@ impl DeviceMachine {
         }
     }
 
-    fn push_answer(&mut self, now: MonoTime, answer: Option<Vec<u8>>, out: &mut Vec<Vec<u8>>) {
+    fn push_answer_within_limit(&mut self, now: MonoTime, answer: Option<Vec<u8>>, out: &mut Vec<Vec<u8>>) {
         // Answers are counted per second: this is less exact than a token bucket, but two numbers are enough to
         // keep a storm of requests from filling the transmit ring.
         if now.since(self.answers.0) >= SECOND {
@@ -336,7 +340,7 @@ impl DeviceMachine {
 }
 
 /// Returns the gateways of an interface for which the plan gives no MAC address.
-pub(super) fn unresolved_gateways(
+pub(super) fn gateways_to_resolve(
     index: usize,
     interface: &DeviceInterface,
 ) -> impl Iterator<Item = DeviceNeighbour> {
@@ -347,7 +351,7 @@ pub(super) fn unresolved_gateways(
 }
 
 /// Returns whether a frame was sent to this interface or to a group.
-fn is_frame_sent_to(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
+fn is_frame_to_interface_or_group(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
     frame.to == interface.mac || frame.to[0] & 1 == 1
 }
 

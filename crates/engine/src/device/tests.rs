@@ -1,5 +1,5 @@
 use super::filter;
-use super::frames::{self, DeviceFrame, EchoHeader, Endpoints, is_protocol};
+use super::frames::{self, DeviceFrame, EchoHeader, Endpoints, is_link_protocol_frame};
 use super::machine::{DeviceMachine, PingState};
 use packetrig_plan::device::{DeviceAddress, DeviceInterface, DeviceNeighbour, Mac, VlanTag};
 use packetrig_units::{MonoTime, Nanos};
@@ -37,7 +37,7 @@ fn interface(mac: Mac, tags: &[u16], addresses: &[(&str, &str)]) -> DeviceInterf
 
 fn machine(interfaces: Vec<DeviceInterface>) -> DeviceMachine {
     let mut machine = DeviceMachine::new(KEY, interfaces.into_iter().enumerate().collect::<BTreeMap<_, _>>());
-    machine.switch_interfaces(true, at(0), &mut Vec::new());
+    machine.set_interfaces_enabled(true, at(0), &mut Vec::new());
     machine
 }
 
@@ -118,7 +118,7 @@ fn disabled_interface_stays_silent_and_forgets_neighbours() {
     join(&mut a, &mut b, 1, 0, 0..300);
     assert_eq!((macs(&a), macs(&b)), (vec![Some(B); 2], vec![Some(A); 2]));
     let mut out = Vec::new();
-    a.switch_interfaces(false, at(300), &mut out);
+    a.set_interfaces_enabled(false, at(300), &mut out);
     a.handle_timeouts(at(9_000), &mut out);
     let asker = interface(B, &[7, 8], &[]);
     let ask =
@@ -158,7 +158,7 @@ fn pings_succeed_or_fail_in_time() {
     assert_eq!(a.ping_state(nobody), Some(PingState::Waiting));
     join(&mut a, &mut b, 1, 0, 600..3_100);
     assert_eq!(a.ping_state(nobody), Some(PingState::Failed));
-    a.end_ping(nobody);
+    a.remove_ping(nobody);
     assert_eq!(a.ping_state(nobody), None);
 }
 
@@ -216,7 +216,7 @@ fn a_flood_is_not_answered_with_a_flood() {
 
 /// Runs a classic program as the kernel does.
 fn passes(frame: &[u8]) -> bool {
-    let program = filter::protocol_filter();
+    let program = filter::build_protocol_filter();
     let (mut at, mut value) = (0, 0u32);
     loop {
         let insn = program[at];
@@ -245,13 +245,16 @@ fn kernel_filter_passes_device_protocols_not_udp() {
         let mut all = Vec::new();
         let mut machine = DeviceMachine::new(KEY, BTreeMap::from([(0, of.clone())]));
         machine.request_neighbour(neighbour(0, "198.18.0.7"), at(0));
-        machine.switch_interfaces(true, at(0), &mut all);
+        machine.set_interfaces_enabled(true, at(0), &mut all);
         all.extend(echo(&of, B, ["198.18.0.1", "198.18.0.2"], false, &[1]));
         all.extend(echo(&of, B, ["2001:2::1", "2001:2::2"], true, &[1]));
-        assert!(all.len() >= 8 && all.iter().all(|frame| passes(frame) && is_protocol(frame)), "{tags:?}");
+        assert!(
+            all.len() >= 8 && all.iter().all(|frame| passes(frame) && is_link_protocol_frame(frame)),
+            "{tags:?}"
+        );
         let mut udp = all[all.len() - 2].clone();
         udp[12 + 4 * tags.len() + 11] = 17;
-        assert!(!passes(&udp) && !is_protocol(&udp));
+        assert!(!passes(&udp) && !is_link_protocol_frame(&udp));
     }
 }
 
@@ -281,7 +284,7 @@ proptest! {
             prop_assert!(bytes[..6] == A || bytes[0] & 1 == 1);
             prop_assert_eq!(&bytes[12..14], &[0x81, 0][..]);
         }
-        is_protocol(&bytes);
+        is_link_protocol_frame(&bytes);
     }
 
     #[test]

@@ -124,7 +124,7 @@ fn missing_capability_finding_offers_remedy() {
     let findings = judge_machine_and_interfaces(&machine, &[], &BTreeMap::new());
     let problem = findings.iter().find(|finding| finding.level == FindingLevel::Problem).unwrap();
     assert!(
-        problem.what.contains("CAP_NET_RAW missing") && problem.remedy.as_ref().unwrap().contains("setcap")
+        problem.what.contains("lacks CAP_NET_RAW") && problem.remedy.as_ref().unwrap().contains("setcap")
     );
 }
 
@@ -196,7 +196,7 @@ fn refused_interface_is_not_brought_up() {
     let mut down = interface();
     down.link.up = false;
     let refusal = GuardRefusal { port: "eth1".into(), reason: "it has the default route".into() };
-    assert!(suggest_bringing_up(None, &down, None).is_some());
-    assert_eq!(suggest_bringing_up(None, &down, Some(&refusal)), None);
-    assert_eq!(suggest_bringing_up(None, &interface(), None), None);
+    assert!(suggest_bringing_interface_up(None, &down, None).is_some());
+    assert_eq!(suggest_bringing_interface_up(None, &down, Some(&refusal)), None);
+    assert_eq!(suggest_bringing_interface_up(None, &interface(), None), None);
 }

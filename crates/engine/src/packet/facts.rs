@@ -35,7 +35,8 @@ impl InterfaceMeter {
         Self { aside: Arc::clone(aside), ..self }
     }
 
-    /// Starts again from here, after a ring has been opened since the first start.
+    /// Starts again from the present counts, after a ring was opened. The ring may or may not have the frames that
+    /// arrived since the previous start.
     pub fn restart_interface_counts(&mut self) -> Result<(), packetrig_sys::Error> {
         let start = self.links.read_counters(self.index)?;
         self.while_opening = start.rx_frames.saturating_sub(self.start.rx_frames);
@@ -44,15 +45,15 @@ impl InterfaceMeter {
     }
 
     /// Returns the frames that arrived, if the ring is known to have received `accounted` of them. The ring
-    /// and the meter cannot be opened at the same instant, so frames that came in between are counted on
-    /// the side that balances.
+    /// and the meter cannot be opened at the same instant: frames that came in between count as arrived only
+    /// if the ring has them.
     pub fn arrived_frames(&self, counters: &LinkCounters, accounted: u64) -> u64 {
         accounted.clamp(counters.rx_frames, counters.rx_frames + self.while_opening)
     }
 
     /// Returns the counts since the start; `None` once the interface is gone.
     pub fn read_counters(&mut self) -> Option<LinkCounters> {
-        // This counter is loaded first: a frame that is counted aside is in the interface's count by then.
+        // This counter is loaded first: every frame in `aside` is then already in the interface's count.
         let aside = self.aside.load(Ordering::Acquire);
         let now = self.links.read_counters(self.index).ok()?;
         let start = self.start;

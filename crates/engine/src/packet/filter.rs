@@ -17,12 +17,13 @@ const fn classic_insn(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInsn {
 }
 
 /// Returns how many bytes of a frame to record if the filter program returns `k`.
-fn count_kept_bytes(k: u32, snap_len: Option<u32>) -> u32 {
+fn bytes_to_record(k: u32, snap_len: Option<u32>) -> u32 {
     if k == 0 { 0 } else { snap_len.unwrap_or(ALL) }
 }
 
-/// Builds the program for the kernel; empty if there is nothing to decide and nothing to cut.
-pub(super) fn kernel_filter(filter: Option<&FilterProgram>, snap_len: Option<u32>) -> Vec<ClassicInsn> {
+/// Builds the program for the kernel. It is empty if the kernel shall deliver every frame in full: there is nothing to
+/// filter or cut, or the program would be too long or return a computed length.
+pub(super) fn build_kernel_filter(filter: Option<&FilterProgram>, snap_len: Option<u32>) -> Vec<ClassicInsn> {
     /// Offset whose load tells whether the kernel removed a VLAN tag from the frame.
     const VLAN_TAG_REMOVED_OFFSET: u32 = 0xffff_f000 + 48;
     let rest: Vec<_> = match filter {
@@ -34,11 +35,11 @@ pub(super) fn kernel_filter(filter: Option<&FilterProgram>, snap_len: Option<u32
                     i.code,
                     i.jt,
                     i.jf,
-                    if i.code == 6 { count_kept_bytes(i.k, snap_len) } else { i.k },
+                    if i.code == 6 { bytes_to_record(i.k, snap_len) } else { i.k },
                 )
             })
             .collect(),
-        None if snap_len.is_some() => vec![classic_insn(6, 0, 0, count_kept_bytes(ALL, snap_len))],
+        None if snap_len.is_some() => vec![classic_insn(6, 0, 0, bytes_to_record(ALL, snap_len))],
         None => return Vec::new(),
     };
     // After the jump the accumulator is zero again, as the program expects.

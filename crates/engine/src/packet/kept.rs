@@ -16,7 +16,7 @@
 //! with its former state, rings are emptied, and counters begin at zero. In doubt the port is closed and opened again.
 
 use super::{
-    OpenOptions, OpenedPort, PacketRx, PacketTx, PortHold, describe_port, guard, location_text, open_port,
+    OpenOptions, OpenedPort, PacketRx, PacketTx, PortHold, describe_port, format_location, guard, open_port,
 };
 use crate::Error;
 use crate::device::PortSite;
@@ -100,14 +100,15 @@ impl KeptPorts {
         })
     }
 
-    /// Closes the port at this location, unless a run holds it.
+    /// Closes the port at this location. If a run holds it, it is closed when the run returns the last part.
     pub(crate) fn close_port(&self, location: &PortLocation) {
         // The lock is free again before the port is closed, which takes the kernel a while.
         let kept = self.lock_ports().remove(location);
         drop(kept);
     }
 
-    /// Closes all ports except those at these locations. An interface that the next run does not use gets its settings back.
+    /// Closes all ports except those at these locations. An interface that the next run does not use
+    /// gets its settings back.
     pub fn close_all_except(&self, locations: &BTreeSet<PortLocation>) {
         let mut ports = self.lock_ports();
         let others: Vec<_> = ports.keys().filter(|location| !locations.contains(location)).cloned().collect();
@@ -117,7 +118,8 @@ impl KeptPorts {
         drop(closed);
     }
 
-    /// Removes the port at this location, if all its parts are back. One with other parameters is closed.
+    /// Removes the port at this location from the map. Returns it if no run holds a part of it and its parameters are
+    /// the requested ones; otherwise it is closed.
     fn take_unused_port(&self, port: &Port, request: PortRequest) -> Option<UnusedPort> {
         let kept = self.lock_ports().remove(&port.location)?;
         // A run that still has a part makes this fail; opening the port again is then refused by its lock.
@@ -126,7 +128,7 @@ impl KeptPorts {
         (kept.request == request).then_some(UnusedPort { link: kept.link, tx, rx, hold })
     }
 
-    /// A poisoned lock is usable: each entry is complete between any two operations.
+    /// Locks the map. A poisoned lock is usable: each entry is complete between any two operations.
     fn lock_ports(&self) -> MutexGuard<'_, BTreeMap<PortLocation, KeptPort>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -147,7 +149,7 @@ impl UnusedPort {
     fn restart_port(mut self, port: &Port, options: OpenOptions) -> Result<Option<OpenedPort>, Error> {
         let netns = NetNs::open_named_or_current_namespace(port.location.namespace.as_deref())?;
         let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(&port.location.interface)?;
-        let location = location_text(&port.location);
+        let location = format_location(&port.location);
         // The permission of an earlier run may have ended.
         guard::permit_port(&netns, link.index, &location, options.confirmed)?;
         let is_same = netns.inode()? == self.hold.site.netns.inode()? && is_same_link(&self.link, &link);
@@ -170,7 +172,7 @@ fn is_same_link(before: &Link, now: &Link) -> bool {
 impl PortHold {
     /// Resets the hold for another run; `false` if the interface's settings were changed.
     fn reset_for_run(&mut self) -> Result<bool, Error> {
-        self.quieted.forget_carrier();
+        self.quieted.forget_carrier_caveats();
         // `aside` counts the frames of emulated interfaces, whose sockets ended with the earlier run.
         self.site.aside.store(0, Ordering::Release);
         Ok(self.quieted.is_unchanged()?)

@@ -122,8 +122,8 @@ impl QuietInterface {
             Err(error) => format!("the file cannot be renamed: {error}"),
         };
         Ok(Some(format!(
-            "{}: settings that a killed process changed may not be restored, because its file cannot be read: \
-                {error}; {kept}",
+            "{}: a killed process changed settings that could not be restored, because its file cannot be read: \
+                {error}; {kept}; check MTU, offloads and IPv6 of this interface",
             link.name
         )))
     }
@@ -185,8 +185,8 @@ impl QuietInterface {
             // Another XDP program is attached already.
             Err(packetrig_sys::Error::Busy { .. }) => {}
             Err(error) => self.caveats.push(format!(
-                "{name}: GRO is off, so frames from live sending or from a tap with back end xdp do not arrive \
-                    through this cable: {error}"
+                "{name}: cannot attach an XDP program: {error}; GRO is off too, so frames that XDP sends to \
+                    this virtual cable do not arrive"
             )),
         }
     }
@@ -239,7 +239,8 @@ impl QuietInterface {
                 // Many drivers refuse to set an offload that they lack, so only an offload that is still on
                 // afterwards is worth a caveat.
                 Err(error) if ethtool.is_offload_on(&self.link.name, offload).unwrap_or(false) => {
-                    self.caveats.push(format!("{}: {} stays on: {error}", self.link.name, offload.name()));
+                    let name = &self.link.name;
+                    self.caveats.push(format!("{name}: offload {} stays on: {error}", offload.name()));
                 }
                 // Off already, or not supported by the driver.
                 Ok(false) | Err(_) => {}
@@ -260,7 +261,7 @@ impl QuietInterface {
         let mut own = addresses.iter().filter(|address| address.index == self.link.index);
         if own.any(|address| matches!(address.ip, IpAddr::V6(six) if !six.is_unicast_link_local())) {
             // Switching IPv6 off would remove the addresses permanently.
-            self.caveats.push(format!("{}: IPv6 stays on, because it has addresses", self.link.name));
+            self.caveats.push(format!("{}: IPv6 stays on: the interface has IPv6 addresses", self.link.name));
             return Ok(());
         }
         match kernel::write_setting(&self.netns, &key, IPV6_OFF) {
@@ -294,7 +295,7 @@ impl QuietInterface {
         Ok(())
     }
 
-    /// Waits some seconds for the link's carrier; without one it adds a caveat.
+    /// Waits up to 3 s for the link's carrier; without one it adds a caveat.
     pub fn await_carrier(&mut self) -> Result<(), packetrig_sys::Error> {
         let mut links = NamespaceLinks::open_in(&self.netns)?;
         let end = clock::monotonic_ns() + CARRIER_TIMEOUT_NS;
@@ -350,9 +351,9 @@ impl QuietInterface {
     }
 
     /// Returns whether the interface is gone. An error of the kernel proves nothing.
-    fn is_gone(&self) -> bool {
-        let found =
-            NamespaceLinks::open_in(&self.netns).and_then(|mut links| links.find_index(self.link.index));
+    fn is_interface_gone(&self) -> bool {
+        let found = NamespaceLinks::open_in(&self.netns)
+            .and_then(|mut links| links.find_link_if_present(self.link.index));
         matches!(found, Ok(None))
     }
 
@@ -366,7 +367,7 @@ impl QuietInterface {
             let restored = self.restore_setting(change).map_err(Error::from);
             outcome = outcome.and(restored);
         }
-        if outcome.is_err() && self.is_gone() {
+        if outcome.is_err() && self.is_interface_gone() {
             outcome = Ok(());
         }
         // The file stays until every setting is restored: the next process tries again.

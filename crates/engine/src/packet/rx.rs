@@ -41,8 +41,8 @@ impl PacketRx {
         if self.is_narrowed {
             return Ok(false);
         }
-        // The counters are read twice, as at opening: frames that arrive while the ring is emptied are
-        // counted on the side that balances.
+        // The counters are read twice, as at opening: frames that arrive while the ring is emptied count as arrived
+        // only if the ring has them.
         self.meter.restart_interface_counts()?;
         if !self.ring.restart_ring(RING_DRAIN_TIMEOUT_NS)? {
             return Ok(false);
@@ -83,7 +83,7 @@ impl FrameRx for PacketRx {
         let ring = self.ring.read_stats()?;
         let interface = self.meter.read_counters();
         Ok(RxCounters {
-            // Frames dropped by the kernel filter are in no other account, so there is nothing to compare with.
+            // Nothing counts the frames that the kernel filter drops, so the interface's count proves nothing.
             arrived: interface
                 .filter(|_| !self.is_narrowed)
                 .map(|counters| self.meter.arrived_frames(&counters, self.seen + ring.dropped)),
@@ -104,7 +104,7 @@ impl FrameRx for PacketRx {
     }
 
     fn filter_in_kernel(&mut self, program: &FilterProgram) -> Result<bool, Error> {
-        self.is_narrowed = self.ring.narrow_to_filter(&filter::kernel_filter(Some(program), None))?;
+        self.is_narrowed = self.ring.narrow_to_filter(&filter::build_kernel_filter(Some(program), None))?;
         Ok(self.is_narrowed)
     }
 }

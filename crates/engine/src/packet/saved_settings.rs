@@ -1,8 +1,8 @@
 //! Files with the former settings of changed interfaces, for the case that packetrig is killed and restores nothing.
 //!
-//! A file is written before the first change to an interface and removed when the interface is restored. Both happen while
-//! the lock of the port is held, so a process that takes the lock and finds a file knows that its writer is dead.
-//! [`find_unrestored`] lists such interfaces. The files do not outlive a reboot, and neither do the settings.
+//! A file is written before the first change to an interface and removed when the interface is restored. Both happen
+//! while the lock of the port is held, so a process that takes the lock and finds a file knows that its writer is dead.
+//! [`find_unrestored_interfaces`] lists such interfaces. The files do not outlive a reboot, and neither do the settings.
 
 use super::interface_lock_name;
 use super::quiet::{InterfaceChange, QuietInterface};
@@ -121,17 +121,18 @@ pub struct UnrestoredInterface {
     saved: SavedSettings,
 }
 
-/// Finds all such interfaces of this machine, in the caller's namespace and in namespaces with names.
-pub fn find_unrestored() -> Vec<UnrestoredInterface> {
+/// Finds all interfaces of this machine that a dead packetrig process left changed, in the caller's namespace
+/// and in named namespaces.
+pub fn find_unrestored_interfaces() -> Vec<UnrestoredInterface> {
     let directory = runtime_directory::runtime_path_for(INTERFACES_DIRECTORY);
     let files = runtime_directory::list_names(&directory);
     let mut found: Vec<_> =
-        files.iter().filter_map(|name| unrestored_by_file(&directory.join(name))).collect();
+        files.iter().filter_map(|name| read_unrestored_interface(&directory.join(name))).collect();
     found.sort_by_key(UnrestoredInterface::location);
     found
 }
 
-fn unrestored_by_file(path: &Path) -> Option<UnrestoredInterface> {
+fn read_unrestored_interface(path: &Path) -> Option<UnrestoredInterface> {
     let saved = read_saved_settings(path).ok()?;
     let netns = NetNs::find_namespace_by_inode(saved.interface.netns_inode, None)?;
     let link = NamespaceLinks::open_in(&netns).ok()?.find_link_by_index(saved.interface.index).ok()?;

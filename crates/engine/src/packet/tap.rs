@@ -1,11 +1,11 @@
-//! Listens at an interface without claiming it, for captures.
+//! Listens on an interface without claiming it, for captures.
 //!
 //! This tap does not lock or guard the interface and does not make it quiet. The only change is promiscuous
 //! mode, which ends with the socket. The filter runs in the kernel, so that an unwanted frame costs nothing.
 //! It sees frames without the VLAN tag that the kernel removed; therefore the kernel passes all tagged
 //! frames, and they are filtered here with their tag in place.
 //!
-//! Invariant: a frame is given if and only if the filter accepts it as it was on the wire.
+//! Invariant: a frame is delivered if and only if the filter accepts it as it was on the wire.
 
 use super::facts::InterfaceMeter;
 use super::filter;
@@ -28,19 +28,19 @@ const EINVAL_ERRNO: i32 = 22;
 
 #[derive(Clone, Debug)]
 pub struct TapOptions {
-    /// Filter of the frames to give; `None` gives all.
+    /// Filter of the frames to deliver; `None` delivers all.
     pub filter: Option<FilterProgram>,
     /// Number of bytes that the caller needs of each frame. Frames may be longer.
     pub snap_len: Option<u32>,
     /// Also receive frames for other stations.
     pub promiscuous: bool,
-    /// Also give frames that this machine sends.
+    /// Also deliver frames that this machine sends.
     pub outgoing: bool,
     /// Blocks of the ring, of 64 KiB each; usually [`TAP_RING_BLOCKS`].
     pub blocks: u32,
 }
 
-/// An interface that is being listened at.
+/// An open tap on an interface.
 #[derive(Debug)]
 pub struct PacketTap {
     ring: RxRing,
@@ -54,7 +54,7 @@ pub struct PacketTap {
 }
 
 impl PacketTap {
-    /// Starts to listen at the interface of this location.
+    /// Starts to listen on the interface at this location.
     pub fn open_interface(location: &PortLocation, options: TapOptions) -> Result<Self, Error> {
         let mut taps = Self::open_fanout_rings(location, options, 1)?;
         taps.pop().ok_or(Error::Bug("no ring was opened"))
@@ -79,7 +79,7 @@ impl PacketTap {
             merges: true,
             ..RxOptions::default()
         };
-        let code = filter::kernel_filter(options.filter.as_ref(), options.snap_len);
+        let code = filter::build_kernel_filter(options.filter.as_ref(), options.snap_len);
         let mut in_kernel = !code.is_empty();
         let rings = match RxRing::open_fanout_rings(&netns, link.index, &name, ring, &code, count) {
             // The kernel rejects some programs that libpcap compiles; the filter then runs here.
@@ -98,12 +98,12 @@ impl PacketTap {
         taps.collect()
     }
 
-    /// Stops receiving. The frames in the ring are given within [`PacketTap::MAX_DELIVERY_DELAY`].
+    /// Stops receiving. The frames in the ring are delivered within [`PacketTap::MAX_DELIVERY_DELAY`].
     pub fn stop_receiving(&mut self) -> Result<(), Error> {
         Ok(self.ring.stop_intake()?)
     }
 
-    /// Upper bound of the time until a frame that is in the ring is given.
+    /// Upper bound of the time until a frame that is in the ring is delivered.
     pub const MAX_DELIVERY_DELAY: Nanos = Nanos::from_millis(BLOCK_RETIRE_TIMEOUT_MS as u64 * 2);
 
     /// Returns the counters of the ring.
@@ -130,7 +130,10 @@ impl FrameRx for PacketTap {
             // Only the kernel's filter truncates frames, and only frames that pass it.
             let is_decided = *in_kernel && frame.bytes.len() < frame.full_len;
             let full_len = clamp_to_u32(frame.full_len);
-            if !is_decided && filter.as_ref().is_some_and(|filter| !filter.matches_cut(frame.bytes, full_len))
+            if !is_decided
+                && filter
+                    .as_ref()
+                    .is_some_and(|filter| !filter.matches_truncated_frame(frame.bytes, full_len))
             {
                 return;
             }
@@ -149,7 +152,7 @@ impl FrameRx for PacketTap {
             });
         });
         self.seen += passed;
-        // Returns all frames read: a caller must not take rejected ones for silence.
+        // Counts rejected frames too: with 0 the caller would conclude that the ring is empty.
         Ok(taken)
     }
 

@@ -111,7 +111,7 @@ impl FrameTx for PacketTx {
     fn read_tx_counters(&mut self) -> Result<TxCounters, Error> {
         self.ring.reap_slots();
         let refused = self.ring.counts().refused;
-        let handed_over = self.ring.handed_over();
+        let handed_over = self.ring.handed_over_frames();
         // The interface is read after the sender's counts: otherwise it would lack frames that
         // the sender counts already.
         let interface = self.meter.read_counters();
@@ -119,8 +119,9 @@ impl FrameTx for PacketTx {
             handed_over,
             refused,
             on_wire: interface.map(|counters| counters.tx_frames),
-            dropped: interface
-                .map(|counters| lost_on_transmit(handed_over, counters.tx_frames, counters.tx_dropped)),
+            dropped: interface.map(|counters| {
+                frames_lost_on_transmit(handed_over, counters.tx_frames, counters.tx_dropped)
+            }),
         })
     }
 }
@@ -130,7 +131,7 @@ pub(crate) const ENETDOWN_ERRNO: i32 = 100;
 
 /// Returns the frames lost between kernel and wire. The interface counts an attempt as dropped although the frame stays
 /// in the ring and goes out later; so no more is lost than the kernel took and did not transmit.
-pub fn lost_on_transmit(taken: u64, transmitted: u64, dropped: u64) -> u64 {
+pub fn frames_lost_on_transmit(taken: u64, transmitted: u64, dropped: u64) -> u64 {
     dropped.min(taken.saturating_sub(transmitted))
 }
 
@@ -140,10 +141,10 @@ mod tests {
 
     #[test]
     fn attempts_that_succeeded_later_are_not_losses() {
-        assert_eq!(lost_on_transmit(100, 100, 7), 0);
-        assert_eq!(lost_on_transmit(100, 95, 7), 5);
-        assert_eq!(lost_on_transmit(100, 95, 0), 0);
+        assert_eq!(frames_lost_on_transmit(100, 100, 7), 0);
+        assert_eq!(frames_lost_on_transmit(100, 95, 7), 5);
+        assert_eq!(frames_lost_on_transmit(100, 95, 0), 0);
         // The interface also counts frames of other programs.
-        assert_eq!(lost_on_transmit(100, 120, 3), 0);
+        assert_eq!(frames_lost_on_transmit(100, 120, 3), 0);
     }
 }

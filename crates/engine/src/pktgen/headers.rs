@@ -29,7 +29,8 @@ const FIXED_FIELD_VALUES: [(HeaderKind, &str, u128); 12] = [
 /// Hop limit of its packets.
 const PKTGEN_HOP_LIMIT: u128 = 32;
 const UDP: u128 = 17;
-const HEADER_ORDER_TEXT: &str = "sends only ethernet, at most two vlan, ipv4 or ipv6, and udp, in this order";
+const HEADER_ORDER_TEXT: &str =
+    "can send only these headers, in this order: ethernet, at most two vlan, ipv4 or ipv6, udp";
 
 /// A header at its place in the stack.
 struct HeaderPart<'a> {
@@ -64,7 +65,7 @@ impl HeaderPart<'_> {
         }
     }
 
-    fn path_of(&self, name: &str) -> String {
+    fn field_path(&self, name: &str) -> String {
         format!("{}.{name}", self.path)
     }
 
@@ -83,7 +84,7 @@ impl HeaderPart<'_> {
 }
 
 /// Converts a stack of headers; `frame` is the flow's first frame.
-pub(super) fn read_headers(reading: &mut PktgenOptionReader, headers: &[PacketHeader], frame: &[u8]) {
+pub(super) fn convert_headers(reading: &mut PktgenOptionReader, headers: &[PacketHeader], frame: &[u8]) {
     let kinds: Vec<HeaderKind> = headers.iter().map(PacketHeader::kind).collect();
     // The generator writes an outer tag only together with an inner one, so one tag of the plan is its inner tag.
     let tags = kinds.iter().skip(1).take_while(|kind| **kind == HeaderKind::Vlan).count().min(2);
@@ -93,14 +94,14 @@ pub(super) fn read_headers(reading: &mut PktgenOptionReader, headers: &[PacketHe
         let part = HeaderPart { path, header, bytes: &frame[at..], next: kinds.get(place + 1).copied() };
         at += header.len();
         match (header.kind(), place) {
-            (HeaderKind::Ethernet, 0) => read_ethernet(reading, &part),
-            (HeaderKind::Vlan, 1) if tags == 2 => read_vlan(reading, &part, "svlan"),
-            (HeaderKind::Vlan, _) if (1..=tags).contains(&place) => read_vlan(reading, &part, "vlan"),
-            (HeaderKind::Ipv4, _) if place == tags + 1 => read_ipv4(reading, &part),
-            (HeaderKind::Ipv6, _) if place == tags + 1 => read_ipv6(reading, &part),
-            (HeaderKind::Udp, _) if place == tags + 2 => read_udp(reading, &part),
+            (HeaderKind::Ethernet, 0) => convert_ethernet(reading, &part),
+            (HeaderKind::Vlan, 1) if tags == 2 => convert_vlan(reading, &part, "svlan"),
+            (HeaderKind::Vlan, _) if (1..=tags).contains(&place) => convert_vlan(reading, &part, "vlan"),
+            (HeaderKind::Ipv4, _) if place == tags + 1 => convert_ipv4(reading, &part),
+            (HeaderKind::Ipv6, _) if place == tags + 1 => convert_ipv6(reading, &part),
+            (HeaderKind::Udp, _) if place == tags + 2 => convert_udp(reading, &part),
             // One problem is enough: all headers after a misplaced header would be misplaced, too.
-            (_, _) if place == tags + 2 => return reading.refuse_setting(&part.path, "sends UDP only"),
+            (_, _) if place == tags + 2 => return reading.refuse_setting(&part.path, "can send only UDP"),
             _ => return reading.refuse_setting(&part.path, HEADER_ORDER_TEXT),
         }
     }
@@ -127,11 +128,11 @@ fn check_header_settings(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>
                 _ => format!("writes {written} here"),
             },
         );
-        reading.refuse_setting(&part.path_of(field.name), what);
+        reading.refuse_setting(&part.field_path(field.name), what);
     }
 }
 
-fn read_ethernet(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
+fn convert_ethernet(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     check_header_settings(reading, part, &["dst", "src"]);
     for name in ["dst", "src"] {
         require_constant(reading, part, name);
@@ -143,7 +144,7 @@ fn read_ethernet(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     require_nonzero(reading, part, "src");
 }
 
-fn read_vlan(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, prefix: &str) {
+fn convert_vlan(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, prefix: &str) {
     const FIELDS: [(&str, &str); 3] = [("id", "id"), ("priority", "p"), ("cfi", "cfi")];
     check_header_settings(reading, part, &FIELDS.map(|(name, _)| name));
     for (name, option) in FIELDS {
@@ -152,17 +153,17 @@ fn read_vlan(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, prefix: &s
     }
 }
 
-fn read_ipv4(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
+fn convert_ipv4(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     check_header_settings(reading, part, &["src", "dst", "priority."]);
     for (field, _) in part.header.field_settings().filter(|(field, _)| field.name.starts_with("priority.")) {
         require_constant(reading, part, field.name);
     }
     reading.add_option(format!("tos {:02x}", part.first_value("priority.raw")));
     if part.header.len() > 20 {
-        reading.refuse_setting(&part.path_of("options"), "sends no IPv4 options");
+        reading.refuse_setting(&part.field_path("options"), "cannot send IPv4 options");
     }
     for name in ["src", "dst"] {
-        let range = read_range(reading, part, name);
+        let range = convert_range(reading, part, name);
         reading.add_option(format!("{name}_min {}", ipv4_address(range.first)));
         reading.add_option(format!("{name}_max {}", ipv4_address(range.last)));
     }
@@ -170,7 +171,7 @@ fn read_ipv4(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     reading.hops_open |= part.header.field_setting("time_to_live").is_none();
 }
 
-fn read_ipv6(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
+fn convert_ipv6(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     check_header_settings(reading, part, &["src", "dst", "traffic_class"]);
     require_constant(reading, part, "traffic_class");
     reading.add_option(format!("traffic_class {:02x}", part.first_value("traffic_class")));
@@ -182,14 +183,14 @@ fn read_ipv6(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     reading.hops_open |= part.header.field_setting("hop_limit").is_none();
 }
 
-fn read_udp(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
+fn convert_udp(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     check_header_settings(reading, part, &["src_port", "dst_port", "checksum"]);
     for (name, option) in [("src_port", "udp_src"), ("dst_port", "udp_dst")] {
-        let FieldRange { first, last } = read_range(reading, part, name);
+        let FieldRange { first, last } = convert_range(reading, part, name);
         // The generator's bound of a range of ports is exclusive, but a single port is its own bound.
         let bound = if last > first { last + 1 } else { last };
         if bound > u128::from(u16::MAX) {
-            reading.refuse_setting(&part.path_of(name), "cannot send a range that ends with 65535");
+            reading.refuse_setting(&part.field_path(name), "cannot send a range that ends with 65535");
         }
         reading.add_option(format!("{option}_min {first}"));
         reading.add_option(format!("{option}_max {bound}"));
@@ -197,14 +198,16 @@ fn read_udp(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     match part.header.field_setting("checksum") {
         None => reading.add_option("flag UDPCSUM".into()),
         Some(FieldSetting::Pattern(FieldPattern::Value(0))) => reading.add_option("flag !UDPCSUM".into()),
-        Some(_) => reading.refuse_setting(&part.path_of("checksum"), "writes a good checksum or 0"),
+        Some(_) => {
+            reading.refuse_setting(&part.field_path("checksum"), "can write only a correct checksum or 0");
+        }
     }
 }
 
 /// Refuses a field that varies between frames.
 fn require_constant(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, name: &str) {
     if part.varying_pattern(name).is_some() {
-        reading.refuse_setting(&part.path_of(name), "cannot vary this field");
+        reading.refuse_setting(&part.field_path(name), "cannot vary this field");
     }
 }
 
@@ -212,8 +215,8 @@ fn require_constant(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, nam
 fn require_nonzero(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, name: &str) {
     if part.first_value(name) == 0 {
         reading.refuse_setting(
-            &part.path_of(name),
-            "replaces an address of zero with that of the interface; give an address",
+            &part.field_path(name),
+            "replaces address 0 with the address of the interface; give another address",
         );
     }
 }
@@ -224,13 +227,13 @@ fn ipv4_address(value: u128) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, d)
 }
 
-/// First and last value of a field that counts up.
+/// First and last value of a field; equal if the field is constant.
 struct FieldRange {
     first: u128,
     last: u128,
 }
 
-fn read_range(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, name: &str) -> FieldRange {
+fn convert_range(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, name: &str) -> FieldRange {
     let first = part.first_value(name);
     let most = part.find_field(name).map_or(0, |field| (1 << field.bits) - 1);
     match part.varying_pattern(name) {
@@ -242,8 +245,8 @@ fn read_range(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, name: &st
         }
         Some(_) => {
             reading.refuse_setting(
-                &part.path_of(name),
-                "varies this field by counting up in steps of 1, without a wrap",
+                &part.field_path(name),
+                "can vary this field only by counting up in steps of 1 without a wrap",
             );
             FieldRange { first, last: first }
         }

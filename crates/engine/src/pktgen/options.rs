@@ -56,11 +56,11 @@ impl PktgenOptionReader {
 }
 
 /// Returns the settings of all streams of a port, or the problems of all.
-pub(super) fn read_stream_settings(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings>, PlanProblems> {
+pub(super) fn convert_streams(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings>, PlanProblems> {
     let mut settings = Vec::new();
     let mut problems = Vec::new();
     for stream in streams {
-        match read_stream(stream) {
+        match convert_stream(stream) {
             Ok(read) => settings.push(read),
             Err(found) => problems.extend(found),
         }
@@ -69,17 +69,17 @@ pub(super) fn read_stream_settings(streams: &[Arc<StreamSpec>]) -> Result<Vec<Pk
 }
 
 /// Returns the settings of a stream, or all its problems.
-pub(super) fn read_stream(stream: &StreamSpec) -> Result<PktgenSettings, Vec<PlanProblem>> {
+pub(super) fn convert_stream(stream: &StreamSpec) -> Result<PktgenSettings, Vec<PlanProblem>> {
     let flow = format!("flows[{}]", stream.number);
     let mut reading =
         PktgenOptionReader { flow, options: Vec::new(), problems: Vec::new(), hops_open: false };
     let Some(template) = stream.source.template() else {
-        reading.refuse_setting("x_replay", "sends no capture files");
+        reading.refuse_setting("x_replay", "cannot send capture files");
         return Err(reading.problems);
     };
     let spec = template.spec();
     if spec.tagged {
-        let what = "writes no test tag, so loss and latency cannot be measured: set it to false";
+        let what = "writes no test tag, so loss and latency cannot be measured; set this to false";
         reading.refuse_setting("metrics.enable", what);
     }
     if spec.payload != PayloadPattern::default() {
@@ -88,9 +88,9 @@ pub(super) fn read_stream(stream: &StreamSpec) -> Result<PktgenSettings, Vec<Pla
     // The first frame represents all frames: the patterns of varying fields are checked separately.
     let mut frame = vec![0; template.frame_size(0).kernel_len()];
     template.render_frame(0, TagStamp { key: TagKey(0), stream: 0, time: 0 }, &mut frame);
-    headers::read_headers(&mut reading, &spec.headers, &frame);
-    let size = read_size(&mut reading, &spec.size, template.header_len());
-    let mut doubts = read_schedule(&mut reading, &stream.timeline);
+    headers::convert_headers(&mut reading, &spec.headers, &frame);
+    let size = convert_size(&mut reading, &spec.size, template.header_len());
+    let mut doubts = convert_schedule(&mut reading, &stream.timeline);
     if reading.hops_open {
         doubts.push(format!("{}: pktgen sets the hop limit of its packets to 32", reading.flow));
     }
@@ -102,16 +102,16 @@ pub(super) fn read_stream(stream: &StreamSpec) -> Result<PktgenSettings, Vec<Pla
     Ok(PktgenSettings { options: reading.options, size, doubts })
 }
 
-fn read_size(reading: &mut PktgenOptionReader, size: &SizePattern, headers: usize) -> FrameSize {
+fn convert_size(reading: &mut PktgenOptionReader, size: &SizePattern, headers: usize) -> FrameSize {
     let SizePattern::Fixed(fixed) = size else {
-        reading.refuse_setting("size", "sends frames of one size");
+        reading.refuse_setting("size", "can send only frames of one size");
         return size.max_size();
     };
     let least = FrameSize::from_kernel_len(headers + PKTGEN_TRAILER_BYTES);
     if *fixed < least {
         reading.refuse_setting(
             "size",
-            format!("makes frames with these headers at least {} B long", least.bytes()),
+            format!("needs at least {} B for frames with these headers", least.bytes()),
         );
     }
     reading.add_option(format!("pkt_size {}", fixed.kernel_len()));
@@ -119,23 +119,24 @@ fn read_size(reading: &mut PktgenOptionReader, size: &SizePattern, headers: usiz
 }
 
 /// Converts frame count and pause; returns the inexact parts in words.
-fn read_schedule(reading: &mut PktgenOptionReader, timeline: &StreamTimeline) -> Vec<String> {
+fn convert_schedule(reading: &mut PktgenOptionReader, timeline: &StreamTimeline) -> Vec<String> {
     if matches!(timeline.shape, SendPattern::Bursts { .. }) {
-        reading.refuse_setting("duration", "sends no bursts with pauses");
+        reading.refuse_setting("duration", "cannot send bursts with pauses");
     }
     if timeline.delay != Nanos::ZERO {
         reading.refuse_setting("duration", "cannot delay the first frame");
     }
-    // The kernel takes a count of 0 for endless.
+    // For the kernel, a count of 0 means that sending does not end by itself.
     let frames = timeline.total_frames().unwrap_or(0);
     if frames > MAX_FRAMES || timeline.total_frames() == Some(0) {
-        reading.refuse_setting("duration", format!("sends 1 to {MAX_FRAMES} frames, or sends until stopped"));
+        let what = format!("can send 1 to {MAX_FRAMES} frames, or send until it is stopped");
+        reading.refuse_setting("duration", what);
     }
     // The pause is in whole nanoseconds. It is compared with the exact rate over a million frames, so that a rate that
     // is only nearly right is reported.
     let pause = timeline.rate.due_time(1).as_u64();
     if pause >= MAX_PKTGEN_PAUSE {
-        reading.refuse_setting("rate", "sends at least one frame every two seconds");
+        reading.refuse_setting("rate", "cannot send less than one frame every two seconds");
     }
     reading.add_option(format!("count {frames}"));
     reading.add_option(format!("delay {pause}"));

@@ -1,7 +1,8 @@
 //! The transmit half: streams as devices of the generator, observed while the kernel sends.
 //!
-//! The kernel begins up to 100 ms after the order and counts by itself; its counters are read every [`COUNTER_READ_INTERVAL`]. A stream
-//! that has not sent everything by its time limit is stopped, as on any other back end.
+//! The kernel begins up to 100 ms after it was started, and counts the frames itself; its counters are read every
+//! [`COUNTER_READ_INTERVAL`]. A stream that has not sent everything by its time limit is stopped, as on any other back
+//! end.
 //!
 //! Invariant: every count comes from the generator, never from the plan.
 
@@ -49,9 +50,9 @@ impl PktgenLane {
         self.counts.bytes += bytes;
         self.errors = progress.errors;
         if self.counts.frames > 0 {
-            self.counts.first = Some(from_micros(progress.started_us));
+            self.counts.first = Some(mono_time_from_micros(progress.started_us));
             // While a device runs, the kernel gives the present time as the time of its stop.
-            self.counts.last = Some(from_micros(progress.stopped_us));
+            self.counts.last = Some(mono_time_from_micros(progress.stopped_us));
         }
         if new > 0 {
             self.series.add_frames(start, now, new, bytes);
@@ -136,7 +137,7 @@ impl PktgenTx {
         Ok(())
     }
 
-    /// Observes the sending kernel; `None` when it has ended.
+    /// Reads the counters of the running generator; returns `None` when it has ended.
     fn watch_generator(
         &mut self,
         running: PktgenRun,
@@ -156,8 +157,8 @@ impl PktgenTx {
             return Ok(None);
         }
         self.read_progress(start, now)?;
-        // Repeated, because a generator that has not begun yet ignores a stop.
-        // The generator's stop ends all devices, so it waits for the last stream.
+        // The stop is repeated, because a generator that has not begun yet ignores it. It ends all devices, so with
+        // time limits it waits until the last stream has passed its limit.
         if self.stopped.is_some() || self.lanes.iter().all(|lane| lane.is_past_limit(now)) {
             self.generator.stop_devices()?;
         }
@@ -173,7 +174,7 @@ impl PktgenTx {
         let errors: u64 = self.lanes.iter().map(|lane| lane.errors).sum();
         if errors > 0 {
             self.doubts.add_doubt(format!(
-                "{}: pktgen had {errors} errors and sent other frames instead",
+                "{}: pktgen reported {errors} errors; it sent other frames in place of the failed ones",
                 self.interface
             ));
         }
@@ -198,7 +199,7 @@ impl PktgenTx {
 impl StreamTx for PktgenTx {
     fn arm_sender(&mut self, job: TxJob) -> Result<(), Error> {
         let streams = job.streams.len();
-        let settings = options::read_stream_settings(&job.streams)?;
+        let settings = options::convert_streams(&job.streams)?;
         for (place, (spec, settings)) in job.streams.into_iter().zip(settings).enumerate() {
             let device = format!("{}@{place}", self.interface);
             self.generator.add_device(place, &device)?;
@@ -255,7 +256,7 @@ impl StreamTx for PktgenTx {
         let is_sending = matches!(self.phase, LanePhase::Running(_));
         let counts = self.lanes.iter().map(|lane| lane.counts);
         counts
-            .map(|counts| StreamTxCounts { is_sending, since_start: since_only_start(&counts), ..counts })
+            .map(|counts| StreamTxCounts { is_sending, since_start: counts_since_start(&counts), ..counts })
             .collect()
     }
 
@@ -282,10 +283,10 @@ impl StreamTx for PktgenTx {
 }
 
 /// Counts since the start of a stream that is started only once.
-fn since_only_start(counts: &StreamTxCounts) -> SinceStart {
+fn counts_since_start(counts: &StreamTxCounts) -> SinceStart {
     SinceStart { frames: counts.frames, bytes: counts.bytes, first: counts.first, last: counts.last }
 }
 
-fn from_micros(micros: u64) -> MonoTime {
+fn mono_time_from_micros(micros: u64) -> MonoTime {
     MonoTime::from_nanos(micros.saturating_mul(1000))
 }

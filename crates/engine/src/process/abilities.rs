@@ -28,16 +28,16 @@ impl StreamCheck<'_> {
         let timeline = self.spec.timeline;
         let EngineAbilities { delay, bursts, endless, frames_per_second, .. } = self.engine.abilities;
         if matches!(timeline.shape, SendPattern::Bursts { .. }) && !bursts {
-            self.refuse_setting("duration", "sends no bursts with pauses");
+            self.refuse_setting("duration", "cannot send bursts with pauses");
         }
         if timeline.delay != Nanos::ZERO && !delay {
             self.refuse_setting("duration", "cannot delay the first frame");
         }
         if timeline.total_frames().is_none() && !endless {
-            self.refuse_setting("duration", "sends a known number of frames only");
+            self.refuse_setting("duration", "can send only a known number of frames");
         }
         if timeline.total_frames() == Some(0) {
-            self.refuse_setting("duration", "sends one frame at least");
+            self.refuse_setting("duration", "cannot send a flow of 0 frames");
         }
         let asked = timeline.rate.frames_within(Nanos::from_secs(1));
         if let Some(most) = frames_per_second.filter(|most| asked > *most) {
@@ -59,13 +59,13 @@ impl StreamCheck<'_> {
         let Some(need) =
             CaptureFrameNeed::from_template(template, self.spec.number, self.spec.timeline.total_frames())
         else {
-            let what = "plays frames from a file, so a flow without an end needs frames that repeat: no tag \
-                (`metrics.enable: false`) and one size";
+            let what = "plays frames from a file, so the frames of an endless flow must repeat: send them \
+                without a tag (`metrics.enable: false`) and in one size";
             self.refuse_setting("duration", what);
             return None;
         };
         if need.repeat && !self.engine.abilities.repeat {
-            self.refuse_setting("duration", "cannot repeat its file");
+            self.refuse_setting("duration", "cannot play a file repeatedly");
         }
         // Limited even if the engine is not: the file is written before the run starts.
         let most = self.engine.abilities.frames.unwrap_or(MAX_FRAMES).min(MAX_FRAMES);

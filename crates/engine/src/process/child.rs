@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 const READ_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// Time limit for a killed process to exit.
 const KILLED_EXIT_TIMEOUT: Nanos = Nanos::from_secs(2);
-/// Time limit for its children to exit.
+/// Time limit for the children of a killed process to exit.
 const CHILDREN_EXIT_TIMEOUT: Nanos = Nanos::from_millis(500);
 const EXIT_CHECK_INTERVAL: Nanos = Nanos::from_millis(2);
 
@@ -137,9 +137,10 @@ impl EngineProcess {
     }
 
     /// Sends a message to the engine.
-    pub(super) fn send_order(&mut self, order: &MessageToEngine<'_>) -> Result<(), EngineFault> {
-        let line = serde_json::to_string(order)
-            .map_err(|error| EngineFault::Impossible(format!("a message cannot be written: {error}")))?;
+    pub(super) fn send_message(&mut self, order: &MessageToEngine<'_>) -> Result<(), EngineFault> {
+        let line = serde_json::to_string(order).map_err(|error| {
+            EngineFault::Impossible(format!("a message to it cannot be encoded: {error}"))
+        })?;
         // Writes to the pipe do not wait, so a long message may go out in parts.
         let mut rest = [line.as_bytes(), b"\n"].concat();
         let give_up = self.clock.now() + READ_TIMEOUT;
@@ -169,7 +170,7 @@ impl EngineProcess {
     /// Ends the engine and all its children. May be called again.
     pub(super) fn kill_group(&mut self) {
         self.input = None;
-        // The group before the child: once the child is reaped, its id may belong to another process.
+        // The group is killed before the child is reaped: after that, its id may belong to another process.
         if self.release.is_none() {
             return;
         }

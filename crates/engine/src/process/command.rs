@@ -59,8 +59,8 @@ impl FromStr for EngineCommand {
         known.map(Self::Adapter).ok_or_else(|| {
             let names: Vec<&str> = ENGINE_ADAPTERS.iter().map(|adapter| adapter.name).collect();
             format!(
-                "`{text}` is not a known engine; use one of {}, or the path of a program, such as ./{text}",
-                names.join(" and ")
+                "`{text}` is not a known engine; use {}, or the path of a program, such as ./{text}",
+                names.join(" or ")
             )
         })
     }
@@ -99,7 +99,7 @@ impl EngineCommand {
                 command
             }
         };
-        command.current_dir(directory).env("PATH", search_path());
+        command.current_dir(directory).env("PATH", program_search_path());
         Ok(command)
     }
 }
@@ -124,14 +124,15 @@ pub(super) fn file_error(call: &'static str, path: &Path, source: std::io::Error
     packetrig_sys::Error::Call { call, object: path.display().to_string(), source, remedy: None }
 }
 
-fn search_path() -> OsString {
+fn program_search_path() -> OsString {
     let own = std::env::var_os("PATH").unwrap_or_default();
     let all = std::env::split_paths(&own).chain(SYSTEM_DIRECTORIES.map(PathBuf::from));
     std::env::join_paths(all).unwrap_or(own)
 }
 
 fn find_program(program: &str) -> Option<PathBuf> {
-    std::env::split_paths(&search_path()).map(|directory| directory.join(program)).find(|file| file.is_file())
+    let path = program_search_path();
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
 #[cfg(test)]
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(read("trafgen").unwrap(), EngineCommand::Adapter(&ENGINE_ADAPTERS[0]));
         assert_eq!(read("./mine.pl").unwrap(), EngineCommand::Program("./mine.pl".into()));
         let refused = read("scapy").unwrap_err();
-        assert!(refused.contains("trafgen and tcpreplay") && refused.contains("./scapy"), "{refused}");
+        assert!(refused.contains("trafgen or tcpreplay") && refused.contains("./scapy"), "{refused}");
     }
 
     #[test]

@@ -9,17 +9,17 @@ const MAX_ENGINE_TEXT_CHARACTERS: usize = 300;
 pub(super) enum EngineFault {
     #[error("it ended too early{}", reason_suffix(.0))]
     Ended(String),
-    #[error("a line of it is longer than {0} bytes")]
+    #[error("it sent a line longer than {0} bytes")]
     LongLine(usize),
     #[error("it sent more than {0} messages in a second")]
     Flood(usize),
-    #[error("`{line}` is not a message: {reason}")]
+    #[error("it sent `{line}`, which is not a message: {reason}")]
     NoMessage { line: String, reason: String },
-    #[error("it sent `{0}`, which is not expected now")]
+    #[error("it sent message `{0}` at a time when this is not allowed")]
     Unexpected(&'static str),
     #[error("it uses version {0} of the protocol, but packetrig needs version {known}", known = super::ENGINE_PROTOCOL_VERSION)]
     Version(u32),
-    #[error("it sent no `{what}` within {within}")]
+    #[error("it sent no message `{what}` within {within}")]
     NoReply { what: &'static str, within: Nanos },
     #[error("it sent no message for {0}")]
     Silent(Nanos),
@@ -36,7 +36,7 @@ fn reason_suffix(text: &str) -> String {
 }
 
 /// Makes a text of an engine fit for a terminal: one line, no control characters, not too long.
-pub(super) fn plain_text(text: &str) -> String {
+pub(super) fn to_terminal_safe_line(text: &str) -> String {
     let mut plain: String = text
         .trim()
         .chars()
@@ -56,8 +56,8 @@ mod tests {
 
     #[test]
     fn texts_of_engines_cannot_steer_a_terminal() {
-        assert_eq!(plain_text(" a\u{1b}[31mred\nb\n"), "a [31mred b");
-        assert_eq!(plain_text(&"é".repeat(1000)).chars().count(), 301);
+        assert_eq!(to_terminal_safe_line(" a\u{1b}[31mred\nb\n"), "a [31mred b");
+        assert_eq!(to_terminal_safe_line(&"é".repeat(1000)).chars().count(), 301);
     }
 
     #[test]

@@ -48,8 +48,8 @@ impl EngineLane {
         self.told.refused
     }
 
-    /// Takes the engine's counts; an error explains why they are impossible. Nothing can have been sent outside
-    /// the times of `span`.
+    /// Stores the counts that the engine reports; an error explains why they are impossible. All frames must have been
+    /// sent between the two times of `span`.
     pub(super) fn update_counts(
         &mut self,
         told: EngineStreamCount,
@@ -67,7 +67,7 @@ impl EngineLane {
             // Frames are spread over the time since the last report: the engine reports totals only.
             let from = self.counted_at.or(self.first).unwrap_or(start).max(start);
             let until = self.last.unwrap_or(span.1).max(from);
-            spread_evenly(&mut self.series, start, (from, until), (frames, bytes));
+            add_evenly_spread_frames(&mut self.series, start, (from, until), (frames, bytes));
             self.counted_at = Some(until);
         }
         Ok(())
@@ -98,10 +98,12 @@ impl EngineLane {
             (from - ENGINE_CLOCK_UNCERTAINTY).as_nanos()..=(now + ENGINE_CLOCK_UNCERTAINTY).as_nanos();
         let times = [told.first_ns, told.last_ns];
         if let Some(wrong) = times.into_iter().flatten().find(|time| !possible.contains(time)) {
-            return Err(format!("have the time {wrong} ns, which is not between the start and now"));
+            return Err(format!("contain the time {wrong} ns, which is not between the start and now"));
         }
         match times {
-            [Some(first), Some(last)] if first > last => Err("end before they begin".to_owned()),
+            [Some(first), Some(last)] if first > last => {
+                Err("contain a last frame before the first one".to_owned())
+            }
             _ => Ok(()),
         }
     }
@@ -125,7 +127,7 @@ impl EngineLane {
         Some(if is_timed { end } else { end + Nanos::new(end.as_u64() / 2) })
     }
 
-    /// Returns the frames it should have sent by its end.
+    /// Returns the frames that the stream should have sent by its end.
     fn planned_frames(&self, start: Option<MonoTime>, stopped: Option<MonoTime>) -> u64 {
         let total = self.spec.timeline.total_frames();
         match (start, stopped, total) {
@@ -182,7 +184,7 @@ fn add_fcs_bytes(bytes: u64, frames: u64) -> u64 {
 }
 
 /// Adds frames and bytes that were sent evenly between two times to the seconds of the series.
-fn spread_evenly(
+fn add_evenly_spread_frames(
     series: &mut RateSeries,
     origin: MonoTime,
     (from, until): (MonoTime, MonoTime),
@@ -224,7 +226,7 @@ mod tests {
             let from = origin + Nanos::new(from);
             let until = from + Nanos::new(length);
             let mut series = RateSeries::with_limit(20);
-            spread_evenly(&mut series, origin, (from, until), (frames, frames * size));
+            add_evenly_spread_frames(&mut series, origin, (from, until), (frames, frames * size));
             let all = series.seconds.iter().fold((0, 0), |sum, second| (sum.0 + second.0, sum.1 + second.1));
             prop_assert_eq!(all, (frames, frames * size));
             let whole = series.seconds.iter().map(|(frames, _)| *frames).max().unwrap_or(0);

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the buffer holds at most [`MAX_LINE`] bytes and one read, however much the other end writes.
 
-use super::fault::{EngineFault, plain_text};
+use super::fault::{EngineFault, to_terminal_safe_line};
 use super::messages::EngineReply;
 use packetrig_units::{MonoTime, Nanos};
 use std::io::{ErrorKind, Read};
@@ -76,7 +76,7 @@ impl<R: Read> MessageReader<R> {
             Ok(0) => self.has_ended = true,
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-            // A signal is no end of the stream; the caller reads again.
+            // A signal does not end the stream; the caller reads again.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(EngineFault::Ended(error.to_string())),
         }
@@ -91,8 +91,10 @@ impl<R: Read> MessageReader<R> {
 }
 
 fn parse_message(line: &str) -> Result<EngineReply, EngineFault> {
-    serde_json::from_str(line)
-        .map_err(|error| EngineFault::NoMessage { line: plain_text(line), reason: error.to_string() })
+    serde_json::from_str(line).map_err(|error| EngineFault::NoMessage {
+        line: to_terminal_safe_line(line),
+        reason: error.to_string(),
+    })
 }
 
 /// The end of a program's standard error.
@@ -103,7 +105,7 @@ pub(super) struct StderrTail<R> {
 }
 
 /// Bytes of standard error that are kept.
-const MAX_WORDS: usize = 2048;
+const MAX_STDERR_BYTES: usize = 2048;
 
 impl<R: Read> StderrTail<R> {
     pub(super) fn new(pipe: R) -> Self {
@@ -117,7 +119,7 @@ impl<R: Read> StderrTail<R> {
             let Ok(read @ 1..) = self.pipe.read(&mut chunk) else { return };
             self.tail.extend_from_slice(&chunk[..read]);
             // Only the end of the output is kept: the last line usually names the error.
-            let surplus = self.tail.len().saturating_sub(MAX_WORDS);
+            let surplus = self.tail.len().saturating_sub(MAX_STDERR_BYTES);
             self.tail.drain(..surplus);
         }
     }
@@ -125,7 +127,7 @@ impl<R: Read> StderrTail<R> {
     /// Returns the last line of standard error that is not empty.
     pub(super) fn last_line(&self) -> String {
         let text = String::from_utf8_lossy(&self.tail);
-        text.lines().rev().map(plain_text).find(|line| !line.is_empty()).unwrap_or_default()
+        text.lines().rev().map(to_terminal_safe_line).find(|line| !line.is_empty()).unwrap_or_default()
     }
 }
 
@@ -189,7 +191,7 @@ mod tests {
             .next_message(NOW)
             .unwrap_err()
             .to_string();
-        assert!(error.starts_with("`hello, I am   an engine` is not a message"), "{error}");
+        assert!(error.contains("`hello, I am   an engine`, which is not a message"), "{error}");
     }
 
     #[test]
@@ -198,7 +200,7 @@ mod tests {
         let mut words = StderrTail::new(&text[..]);
         words.read_available_stderr();
         assert_eq!(words.last_line(), "no such device");
-        assert!(words.tail.len() <= MAX_WORDS);
+        assert!(words.tail.len() <= MAX_STDERR_BYTES);
         StderrTail::new(std::io::repeat(b'x')).read_available_stderr();
     }
 }

@@ -17,9 +17,9 @@ use packetrig_wire::tag::{TagKey, TagStamp};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Frames per file at most.
+/// Maximum number of frames per file.
 pub(super) const MAX_FRAMES: u64 = 1_000_000;
-/// Bytes per file at most.
+/// Maximum number of bytes per file.
 pub(super) const MAX_BYTES: u64 = 1 << 30;
 
 /// Number of frames that a stream's file needs.
@@ -43,7 +43,7 @@ impl CaptureFrameNeed {
     }
 }
 
-/// Returns the number of frames after which they repeat byte for byte.
+/// Returns the number of frames after which they repeat byte for byte; `None` if they never do.
 fn repeat_period(template: &FrameTemplate, number: u16) -> Option<u64> {
     let spec = template.spec();
     let SizePattern::Fixed(size) = spec.size else { return None };
@@ -76,7 +76,7 @@ pub(super) fn write_capture(
 ) -> Result<EngineCapture, Error> {
     let file: PathBuf = directory.join(format!("{}.pcap", spec.number));
     let failed = |source| Error::File { path: file.clone(), source };
-    let mut out = BufWriter::new(private_files::create_private_file(&file).map_err(failed)?);
+    let mut out = BufWriter::new(private_files::create_new_private_file(&file).map_err(failed)?);
     let mut head = Vec::new();
     write_file_header(CaptureFileFormat::PcapNanos, &CaptureHeader::default(), &mut head);
     out.write_all(&head).map_err(failed)?;

@@ -159,8 +159,11 @@ fn impossible_counts_are_refused() {
             count("ledger", 1, 124).replace("\"frames\":1", "\"first_ns\":1,\"frames\":1"),
             "time 1 ns, which is not between",
         ),
-        ("echo sent it all\n".to_owned(), "`sent it all` is not a message"),
-        ("echo '{\"type\":\"ready\"}'\n".to_owned(), "it sent `ready`, which is not expected now"),
+        ("echo sent it all\n".to_owned(), "it sent `sent it all`, which is not a message"),
+        (
+            "echo '{\"type\":\"ready\"}'\n".to_owned(),
+            "it sent message `ready` at a time when this is not allowed",
+        ),
         (
             "echo '{\"type\":\"failed\",\"text\":\"no memory\"}'\n".to_owned(),
             "it reported an error: no memory",
@@ -177,7 +180,7 @@ fn a_flood_ends_the_engine() {
     assert!(node_fault_of(&flood).contains("more than 1000 messages in a second"));
     assert!(
         node_fault_of("head -c 10000000 /dev/zero | tr '\\0' x; sleep 1000\n")
-            .contains("a line of it is longer")
+            .contains("it sent a line longer")
     );
     // A flood on standard error does not stop it.
     let script = ["head -c 10000000 /dev/zero >&2\n", &count("ledger", 100, 12_400)].concat();
@@ -207,7 +210,7 @@ fn silent_unstoppable_engine_and_children_are_killed() {
     tx.apply_control(StreamControl::StartAt(RealClock::new().now()));
     tx.apply_control(StreamControl::Stop);
     let (_, record) = finish(&mut tx, Nanos::from_secs(3));
-    assert!(record.fault.unwrap().contains("it sent no `ledger` within 2s"));
+    assert!(record.fault.unwrap().contains("it sent no message `ledger` within 2s"));
 }
 
 #[test]
@@ -235,7 +238,7 @@ fn start_error_says_why_program_is_no_engine() {
     for (script, why) in [
         ("exit 3\n", "it ended too early"),
         ("echo usage: tool FILE >&2; exit 1\n", "usage: tool FILE"),
-        ("echo hello\n", "`hello` is not a message"),
+        ("echo hello\n", "it sent `hello`, which is not a message"),
         ("echo '{\"type\":\"hello\",\"protocol\":2,\"name\":\"x\"}'\n", "version 2 of the protocol"),
         ("echo '{\"type\":\"failed\",\"text\":\"no license\"}'\n", "it reported an error: no license"),
     ] {
@@ -271,14 +274,14 @@ fn unsupported_engine_ability_is_refused_with_path() {
         (
             able.clone(),
             vec![("duration", bursts)],
-            "flows[0].duration: engine own sends no bursts with pauses",
+            "flows[0].duration: engine own cannot send bursts with pauses",
         ),
         (able.clone(), vec![("duration", endless)], "flows[0].duration: engine own plays frames from a file"),
         (able.clone(), vec![("duration", many)], "plays at most 1000000 different frames"),
         (
             EngineAbilities::default(),
             vec![("duration", endless), ("metrics", untagged)],
-            "flows[0].duration: engine own sends a known number of frames only",
+            "flows[0].duration: engine own can send only a known number of frames",
         ),
         (
             EngineAbilities { frame_bytes: Some([60, 100]), ..able.clone() },

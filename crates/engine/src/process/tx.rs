@@ -3,7 +3,7 @@
 //! ```text
 //!  arm:     hello -> can it do this? -> files with frames -> prepare -> ready
 //!  start:   start -> counters … -> ledger -> the process ends
-//!  stop:    stop  -> ledger within LEDGER_WITHIN, or it is killed
+//!  stop:    stop  -> ledger within `FINAL_COUNTS_TIMEOUT`, or the engine is killed
 //! ```
 //! The engine's counts are checked for plausibility, and against the interface's own counters by the
 //! ledger of the port.
@@ -11,7 +11,7 @@
 //! Invariant: [`ProcessTx::send_due`] always reaches [`NextStep::Done`], and then the engine process is gone.
 
 use super::child::EngineProcess;
-use super::fault::{EngineFault, plain_text};
+use super::fault::{EngineFault, to_terminal_safe_line};
 use super::lane::EngineLane;
 use super::messages::{
     ENGINE_PROTOCOL_VERSION, EngineHello, EnginePreparation, EngineRefusal, EngineReply, EngineStream,
@@ -76,7 +76,7 @@ pub struct ProcessTx {
     start: Option<MonoTime>,
     /// Time at which the caller stopped streams that were still sending.
     stopped: Option<MonoTime>,
-    /// Time of the start order: nothing was sent before it.
+    /// Time at which the start message was sent. The engine sent no frame before it.
     ordered_at: MonoTime,
     heard_at: MonoTime,
     notes: usize,
@@ -136,13 +136,15 @@ impl ProcessTx {
     fn await_ready(&mut self, preparation: &EnginePreparation) -> Result<(), Error> {
         let failed =
             |fault: EngineFault| Error::Engine { engine: self.hello.name.clone(), reason: fault.to_string() };
-        self.engine.send_order(&MessageToEngine::Prepare(preparation)).map_err(failed)?;
+        self.engine.send_message(&MessageToEngine::Prepare(preparation)).map_err(failed)?;
         loop {
             match self.engine.await_reply("ready", PREPARE_TIMEOUT).map_err(failed)? {
                 EngineReply::Ready => return Ok(()),
                 EngineReply::Refused(refusal) => return Err(refusal_error(&self.hello, &refusal)),
                 EngineReply::Note { text } => add_note(&self.doubts, &mut self.notes, &self.hello, &text),
-                EngineReply::Failed { text } => return Err(failed(EngineFault::GaveUp(plain_text(&text)))),
+                EngineReply::Failed { text } => {
+                    return Err(failed(EngineFault::GaveUp(to_terminal_safe_line(&text))));
+                }
                 other => return Err(failed(EngineFault::Unexpected(other.name()))),
             }
         }
@@ -156,25 +158,25 @@ impl ProcessTx {
         self.phase = EnginePhase::Sending;
         // Both forms of the time are sent: an engine without CLOCK_MONOTONIC can wait for the difference.
         let order = MessageToEngine::Start { at_ns: start.as_nanos(), in_ns: start.since(now).as_u64() };
-        if let Err(fault) = self.engine.send_order(&order) {
+        if let Err(fault) = self.engine.send_message(&order) {
             self.fail_engine(fault);
         }
     }
 
     fn ask_engine_to_stop(&mut self, now: MonoTime) {
-        // An engine without an order to start has sent nothing, so no ledger is awaited.
+        // An engine that was not told to start has sent nothing, so no ledger is awaited.
         if matches!(self.phase, EnginePhase::Waiting) {
-            self.end_engine();
+            self.kill_engine();
         }
         if matches!(self.phase, EnginePhase::Sending) {
             self.phase = EnginePhase::Stopping { since: now };
-            if let Err(fault) = self.engine.send_order(&MessageToEngine::Stop) {
+            if let Err(fault) = self.engine.send_message(&MessageToEngine::Stop) {
                 self.fail_engine(fault);
             }
         }
     }
 
-    fn end_engine(&mut self) {
+    fn kill_engine(&mut self) {
         self.engine.kill_group();
         self.phase = EnginePhase::Over;
     }
@@ -182,7 +184,7 @@ impl ProcessTx {
     fn fail_engine(&mut self, fault: EngineFault) {
         // The first fault is the cause; later ones follow from it.
         self.fault.get_or_insert(fault);
-        self.end_engine();
+        self.kill_engine();
     }
 
     /// Handles the messages that the engine has sent.
@@ -193,7 +195,7 @@ impl ProcessTx {
                 Ok(None) => return Ok(()),
                 // The engine may exit after its last message.
                 Err(_) if matches!(self.phase, EnginePhase::Leaving { .. }) => {
-                    self.end_engine();
+                    self.kill_engine();
                     return Ok(());
                 }
                 Err(fault) => return Err(fault),
@@ -202,7 +204,9 @@ impl ProcessTx {
             self.heard_at = self.heard_at.max(now);
             match reply {
                 EngineReply::Note { text } => add_note(&self.doubts, &mut self.notes, &self.hello, &text),
-                EngineReply::Failed { text } => return Err(EngineFault::GaveUp(plain_text(&text))),
+                EngineReply::Failed { text } => {
+                    return Err(EngineFault::GaveUp(to_terminal_safe_line(&text)));
+                }
                 EngineReply::Counters { streams } if self.is_sending() => {
                     self.update_counts(&streams, now)?;
                 }
@@ -265,7 +269,7 @@ impl ProcessTx {
             EnginePhase::Stopping { since } if now > since + FINAL_COUNTS_TIMEOUT => {
                 self.fail_engine(EngineFault::NoReply { what: "ledger", within: FINAL_COUNTS_TIMEOUT });
             }
-            EnginePhase::Leaving { since } if now > since + EXIT_TIMEOUT => self.end_engine(),
+            EnginePhase::Leaving { since } if now > since + EXIT_TIMEOUT => self.kill_engine(),
             EnginePhase::Waiting
             | EnginePhase::Stopping { .. }
             | EnginePhase::Leaving { .. }
@@ -284,7 +288,7 @@ impl ProcessTx {
     }
 
     /// Adds a doubt if the engine started late or early.
-    fn report_lag(&self) {
+    fn report_start_offset(&self) {
         let Some(start) = self.start else { return };
         let Self { hello, site, .. } = self;
         let most = |of: fn(&EngineLane, MonoTime) -> Option<Nanos>| {
@@ -344,7 +348,7 @@ impl StreamTx for ProcessTx {
             Err(fault) => self.fail_engine(fault),
         }
         if self.phase == EnginePhase::Over {
-            self.report_lag();
+            self.report_start_offset();
             return Ok(NextStep::Done);
         }
         // At the end of a run the caller steps without waiting, which would keep a processor busy.
@@ -372,7 +376,7 @@ impl StreamTx for ProcessTx {
             refused,
             on_wire: interface.map(|counters| counters.tx_frames),
             dropped: interface.map(|counters| {
-                crate::packet::lost_on_transmit(sent, counters.tx_frames, counters.tx_dropped)
+                crate::packet::frames_lost_on_transmit(sent, counters.tx_frames, counters.tx_dropped)
             }),
         })
     }
@@ -380,7 +384,7 @@ impl StreamTx for ProcessTx {
     fn sending_record(&self) -> SendingRecord {
         let stalls = self.fault.iter().map(|_| PortEvent {
             what: PortEventKind::EngineFailed,
-            // Unknown since when the counts are wrong, so the whole run is in doubt.
+            // It is unknown since when the counts are wrong, so the whole run is in doubt.
             from: self.start.unwrap_or_default(),
             until: None,
             only_sending: true,
@@ -401,14 +405,14 @@ fn add_note(doubts: &SendDoubts, notes: &mut usize, hello: &EngineHello, text: &
     // The number of notes is bounded: a chatty engine must not fill the report.
     if *notes < MAX_NOTES {
         *notes += 1;
-        doubts.add_doubt(format!("engine {}: {}", hello.name, plain_text(text)));
+        doubts.add_doubt(format!("engine {}: {}", hello.name, to_terminal_safe_line(text)));
     }
 }
 
 /// Turns a refusal of the engine into an error of the plan.
 fn refusal_error(hello: &EngineHello, refusal: &EngineRefusal) -> Error {
     let [feature, needs, found] =
-        [&refusal.feature, &refusal.needs, &refusal.found].map(|text| plain_text(text));
+        [&refusal.feature, &refusal.needs, &refusal.found].map(|text| to_terminal_safe_line(text));
     let path = refusal.stream.map_or_else(|| "flows".to_owned(), |stream| format!("flows[{stream}]"));
     let message = format!("engine {} cannot do this: {feature} needs {needs}; found {found}", hello.name);
     Error::Plan(PlanProblems(vec![PlanProblem::error(path, message)]))

@@ -27,10 +27,10 @@ impl UnexpectedStream {
 
     /// Counts a frame with a tag of this stream; returns `false` if the form of the frame shows that the tag
     /// is there by chance.
-    pub(super) fn count_frame(&mut self, found: &FoundTag, frame: &RxFrame<'_>) -> bool {
+    pub(super) fn count_if_tag_fits(&mut self, found: &FoundTag, frame: &RxFrame<'_>) -> bool {
         // A recorded frame has no template. Its payload check must be intact, because a mark alone may fit by chance.
         let fits = match self.spec.source.template() {
-            Some(template) => template.has_tag_form(found.tag.form),
+            Some(template) => template.may_have_tag_form(found.tag.form),
             None => foreign::verify_payload(frame.bytes, found) == Some(FrameComparison::Intact),
         };
         if !fits {
@@ -39,7 +39,8 @@ impl UnexpectedStream {
         self.frames += 1;
         // The lowest bit of the first byte marks a group address: flooding such a frame is normal.
         self.to_groups += u64::from(frame.bytes.first().is_some_and(|byte| byte & 1 == 1));
-        // Numbers wrap after 32 bits here, which the lookup of lost frames does not notice in a day at 50 kpps.
+        // The numbers in tags have 32 bits. At 50 000 frames/s they wrap after one day; the lookup of lost frames
+        // does not take this into account.
         self.numbers.add_number(found.tag.sequence.into());
         true
     }

@@ -21,7 +21,8 @@ const MAX_FINE_RESOLUTION_STREAMS: usize = 256;
 const MAX_STORED_OUTAGES: [usize; 2] = [512, 64];
 /// A number that is this far ahead of the next one is compared with the frames that can have been sent by now.
 const NUMBER_JUMP_FRAMES: u64 = 64;
-/// Tolerance for a sender ahead of its schedule, besides a 64th: the kernel's packet generator keeps its own time.
+/// Tolerance for a sender ahead of its schedule, in addition to a 64th of the elapsed time: the kernel's packet
+/// generator keeps its own time.
 const EARLY_SENDER_TOLERANCE: Nanos = Nanos::from_millis(100);
 
 pub(super) struct ReceiverLane {
@@ -72,7 +73,7 @@ impl ReceiverLane {
     }
 
     /// Identifies the frame by its tag and compares it with the frame as sent; `None` if the tag is not of this
-    /// stream. `start` is T.
+    /// stream. `start` is T, the start of the run.
     pub(super) fn compare_frame(
         &self,
         key: TagKey,
@@ -83,8 +84,10 @@ impl ReceiverLane {
     ) -> Option<RecognisedFrame> {
         let bytes = frame.bytes;
         // Tags carry the low bits of the number. The window completes them to the number nearest to its newest one.
-        let number = self.window.unwrap_number(found.tag.sequence, found.tag.form.sequence_bits());
-        if self.was_sent_before(&found, start, frame.at) || self.cannot_be_copy(&found, number) {
+        let number = self.window.restore_full_number(found.tag.sequence, found.tag.form.sequence_bits());
+        if self.was_sent_before_start(&found, start, frame.at)
+            || self.has_seen_number_but_is_no_copy(&found, number)
+        {
             return None;
         }
         let is_possible = self.is_number_plausible(number, frame.at.since(start));
@@ -97,16 +100,16 @@ impl ReceiverLane {
 
     /// Returns whether the tag's send time is before T: then the frame belongs to another run whose
     /// mark fits by chance.
-    fn was_sent_before(&self, found: &FoundTag, start: MonoTime, at: MonoTime) -> bool {
-        let sent =
-            found.tag.sent_at(at.as_nanos()).filter(|_| !self.spec.sent_elsewhere && !self.spec.untimed);
-        // The check has a tolerance, because a frame of this run must never be refused for its sender's clock.
+    fn was_sent_before_start(&self, found: &FoundTag, start: MonoTime, at: MonoTime) -> bool {
+        let sent = found.tag.restore_send_time(at.as_nanos());
+        let sent = sent.filter(|_| !self.spec.sent_elsewhere && !self.spec.untimed);
+        // The check has a tolerance: a frame of this run must never be refused because its sender's clock is inexact.
         sent.is_some_and(|sent| sent + EARLY_SENDER_TOLERANCE.as_u64() < start.as_nanos())
     }
 
-    /// Returns whether the tag cannot be a copy of a frame seen before: then the frame belongs to another
-    /// run, and its mark fits by chance.
-    fn cannot_be_copy(&self, found: &FoundTag, number: u64) -> bool {
+    /// Returns whether the frame has the number of a frame seen before but cannot be its copy: then the frame belongs
+    /// to another run, and its mark fits by chance.
+    fn has_seen_number_but_is_no_copy(&self, found: &FoundTag, number: u64) -> bool {
         !self.spec.untimed
             && self.window.has_seen_number(number)
             && self.send_times.rules_out_copy(number, found.tag)
@@ -135,8 +138,8 @@ impl ReceiverLane {
             return;
         }
         let Self { window, spec, segments: takes, .. } = self;
-        // The window first: it decides whether the frame is new, late or a copy. Only the first arrival of a number has
-        // a latency, because a copy would distort the mean.
+        // The window comes first: it decides whether the frame is new, late or a copy. Only the first arrival of a
+        // number has a latency, because a copy would distort the mean.
         let arrival =
             window.on_arrival(known.number, frame.at, |number| due_second_of_frame(spec, takes, number));
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
@@ -172,15 +175,15 @@ impl ReceiverLane {
         if self.spec.untimed {
             return;
         }
-        // The arrival is converted to the sender's clock first: the tag holds only the low bits of the time,
-        // and the missing ones are those nearest to `at`.
+        // The arrival is converted to the sender's clock first: the tag holds only the low bits of the send time. The
+        // high bits are chosen so that the send time is as near as possible to `at`.
         let at = match (self.spec.sent_elsewhere, self.shift) {
             (false, _) => arrived,
             (true, Some(shift)) => shift.sender_time(arrived),
             // Clocks of two nodes have nothing in common without a measured shift.
             (true, None) => return,
         };
-        let Some(sent) = known.found.tag.sent_at(at.as_nanos()) else { return };
+        let Some(sent) = known.found.tag.restore_send_time(at.as_nanos()) else { return };
         let delay = at.signed_since(MonoTime::from_nanos(sent));
         if delay < 0 {
             self.counts.negative += 1;
@@ -199,7 +202,7 @@ impl ReceiverLane {
 
     /// Accepts frames of this segment from now on.
     pub(super) fn announce_segment(&mut self, segment: StreamSegment) {
-        if segment.is_fresh() {
+        if segment.starts_at_first_frame() {
             self.started_at = segment.first_number();
             self.before_start = (self.counts.frames, self.counts.bytes);
             // Live counts restart with the stream; frames missing before belong to the earlier start.
@@ -210,9 +213,9 @@ impl ReceiverLane {
         self.segments.push(segment);
     }
 
-    /// Compares with the headers of the last segment. Recorded frames have no headers in common.
-    pub(super) fn has_headers_of(&self, bytes: &[u8]) -> bool {
-        self.segments.last().is_some_and(|take| take.template().has_headers_of(bytes))
+    /// Returns whether a frame has the headers of the last segment. Recorded frames have no common headers.
+    pub(super) fn matches_constant_headers(&self, bytes: &[u8]) -> bool {
+        self.segments.last().is_some_and(|take| take.template().matches_constant_headers(bytes))
     }
 
     pub(super) fn live_counts(&self) -> StreamRxCounts {
@@ -235,7 +238,7 @@ impl ReceiverLane {
     pub(super) fn into_result(mut self, port: usize, sent: u64) -> ReceiveResult {
         self.window.finish_stream(sent, |number| due_second_of_frame(&self.spec, &self.segments, number));
         let since_start = self.since_start();
-        self.window.quality_mut().close_past_seconds();
+        self.window.quality_mut().close_latest_seconds();
         let timed = self.spec.latency && self.latency.count() > 0;
         ReceiveResult {
             stream: self.spec.number.into(),

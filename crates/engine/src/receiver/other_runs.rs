@@ -3,7 +3,7 @@
 use crate::stream::EarlierRun;
 use packetrig_stats::result::OtherRunFrames;
 use packetrig_units::MonoTime;
-use packetrig_wire::foreign::{KnownRun, OtherRun, other_run};
+use packetrig_wire::foreign::{KnownRun, OtherRun, find_other_run};
 
 /// Counts frames of other runs, by run.
 #[derive(Debug, Default)]
@@ -20,11 +20,17 @@ impl OtherRuns {
         Self { names: runs.into_iter().map(|run| run.name).collect(), known, of_unknown_runs: 0 }
     }
 
-    /// Counts a frame if it belongs to another run. `began` is the start of this run, if it has started.
-    pub(super) fn count_frame(&mut self, frame: &[u8], began: Option<MonoTime>, arrived: MonoTime) -> bool {
+    /// Counts a frame if it belongs to another run; returns whether it does. `began` is the start of this run,
+    /// if it has started.
+    pub(super) fn count_if_other_run(
+        &mut self,
+        frame: &[u8],
+        began: Option<MonoTime>,
+        arrived: MonoTime,
+    ) -> bool {
         // Everything that arrives before this run starts was sent before it.
         let began = began.unwrap_or(arrived);
-        match other_run(frame, &self.known, began.as_nanos(), arrived.as_nanos()) {
+        match find_other_run(frame, &self.known, began.as_nanos(), arrived.as_nanos()) {
             Some(OtherRun::Known(place)) => self.known[place].1 += 1,
             Some(OtherRun::Unknown) => self.of_unknown_runs += 1,
             None => return false,
@@ -70,10 +76,10 @@ mod tests {
     fn frame_sent_before_start_belongs_to_other_run() {
         let at = MonoTime::from_nanos;
         let mut runs = OtherRuns::new(Vec::new());
-        assert!(runs.count_frame(&frame(900), None, at(1000)), "the start is not set yet");
-        assert!(runs.count_frame(&frame(900), Some(at(2000)), at(2100)));
+        assert!(runs.count_if_other_run(&frame(900), None, at(1000)), "the start is not set yet");
+        assert!(runs.count_if_other_run(&frame(900), Some(at(2000)), at(2100)));
         assert!(
-            !runs.count_frame(&frame(2050), Some(at(2000)), at(2100)),
+            !runs.count_if_other_run(&frame(2050), Some(at(2000)), at(2100)),
             "sent in this run: a damaged mark"
         );
         assert_eq!((runs.total_frames(), runs.into_frames(3)[0].frames), (2, 2));

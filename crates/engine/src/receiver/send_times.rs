@@ -51,7 +51,7 @@ impl SendTimes {
         ahead.cast_signed() >> UNUSED_TIME_BITS > MAX_STAMP_DISORDER_NS
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "it is a place among a few")]
+    #[expect(clippy::cast_possible_truncation, reason = "the remainder is less than 64")]
     const fn block_slot(block: u64) -> usize {
         (block % REMEMBERED_SEND_TIME_BLOCKS as u64) as usize
     }

@@ -5,7 +5,7 @@ use super::lane::{ReceiverLane, RecognisedFrame};
 use super::other_runs::OtherRuns;
 use crate::Error;
 use crate::capture::CaptureTap;
-use crate::device::is_protocol;
+use crate::device::is_link_protocol_frame;
 use crate::port::{FrameRx, RxFrame};
 use crate::segment::StreamSegment;
 use crate::stream::{FrameSource, ReceivedFrames, RxJob, StreamSpec};
@@ -58,7 +58,7 @@ impl ReceiverState {
             contents: has_recording.then(ContentCounts::with_allocated_memory),
             port: job.port,
             key: job.key,
-            scratch: vec![0; longest_headers(&job.streams)],
+            scratch: vec![0; max_header_len(&job.streams)],
             lanes: job.streams.into_iter().map(|spec| ReceiverLane::new(spec, streams)).collect(),
             lane_of,
             start: MonoTime::default(),
@@ -99,7 +99,7 @@ impl ReceiverState {
         self.elsewhere_of = index_by_number(self.elsewhere.iter().map(UnexpectedStream::stream_number));
         let all = self.lanes.len() + streams.len();
         // The list grows here and not while frames are received: the hot path allocates nothing.
-        let longest = longest_headers(&streams).max(self.scratch.len());
+        let longest = max_header_len(&streams).max(self.scratch.len());
         self.scratch.resize(longest, 0);
         self.lanes.extend(streams.into_iter().map(|spec| ReceiverLane::new(spec, all)));
         self.lane_of = index_by_number(self.lanes.iter().map(|lane| lane.spec.number));
@@ -157,16 +157,16 @@ impl ReceiverState {
     fn count_unrecognised(&mut self, frame: &RxFrame<'_>) {
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         // The checks go from the strongest evidence to the weakest: a tag of this run, a tag of another run,
-        // equal headers, a protocol. The order makes sure that each frame is counted in exactly one account.
+        // equal headers, a protocol. Each frame is counted by exactly one of them.
         if self.count_if_misdelivered(frame) {
             self.misdelivered += 1;
-        } else if self.other_runs.count_frame(frame.bytes, self.run_start(), frame.at) {
+        } else if self.other_runs.count_if_other_run(frame.bytes, self.run_start(), frame.at) {
             // `other_runs` counts this frame.
         } else if let Some(lane) = self.find_lane_by_headers(frame.bytes) {
             lane.counts.unnumbered += 1;
             self.unnumbered += 1;
             self.bytes += bytes;
-        } else if self.has_devices && is_protocol(frame.bytes) {
+        } else if self.has_devices && is_link_protocol_frame(frame.bytes) {
             self.protocol += 1;
         } else {
             self.foreign += 1;
@@ -181,17 +181,17 @@ impl ReceiverState {
         let Self { elsewhere, elsewhere_of, key, .. } = self;
         tag::tag_candidates(frame.bytes, *key).any(|found| {
             let place = find_index(elsewhere_of, found.tag.stream);
-            place.is_some_and(|place| elsewhere[place].count_frame(&found, frame))
+            place.is_some_and(|place| elsewhere[place].count_if_tag_fits(&found, frame))
         })
     }
 
-    /// Finds the stream whose headers the frame has: its tag is damaged.
+    /// Finds the stream whose headers the frame has. Used for frames without a readable tag.
     fn find_lane_by_headers(&mut self, bytes: &[u8]) -> Option<&mut ReceiverLane> {
-        self.lanes.iter_mut().take(MAX_COMPARED).find(|lane| lane.has_headers_of(bytes))
+        self.lanes.iter_mut().take(MAX_COMPARED).find(|lane| lane.matches_constant_headers(bytes))
     }
 
     /// Adds the frame classes that the receiver counts to the counters of the port's rings.
-    pub(super) fn add_port_counts(&self, counters: RxCounters) -> RxCounters {
+    pub(super) fn with_receiver_counts(&self, counters: RxCounters) -> RxCounters {
         RxCounters {
             foreign: self.foreign,
             protocol: self.protocol,
@@ -223,7 +223,7 @@ impl ReceiverState {
     }
 }
 
-fn longest_headers(streams: &[Arc<StreamSpec>]) -> usize {
+fn max_header_len(streams: &[Arc<StreamSpec>]) -> usize {
     let templates = streams.iter().filter_map(|spec| spec.source.template());
     templates.map(|template| template.header_len()).max().unwrap_or(0)
 }

@@ -71,7 +71,7 @@ impl RecordedPackets {
     }
 
     /// Gives the next packet to `take`; returns `Some` at the end of the file.
-    pub fn next_packet(
+    pub fn next_packet_or_ending(
         &mut self,
         take: &mut dyn FnMut(&CaptureRecord<'_>),
     ) -> io::Result<Option<FileEnding>> {

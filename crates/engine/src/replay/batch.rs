@@ -1,4 +1,4 @@
-//! Batches of frames that travel from the reader to the sender.
+//! Batches of frames that the reader passes to the sender.
 
 use packetrig_units::Nanos;
 use packetrig_wire::foreign::TagPlace;

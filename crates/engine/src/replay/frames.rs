@@ -67,7 +67,7 @@ impl StreamFrames {
     }
 
     /// Returns whether the last due time came from the schedule, not from a retry and not "at once".
-    pub(crate) fn are_scheduled(&self) -> bool {
+    pub(crate) fn has_scheduled_due_time(&self) -> bool {
         self.have_due_times() && !self.was_next_unread()
     }
 
@@ -127,7 +127,7 @@ impl PlayedRecording {
         // Receivers must know in which second a lost frame was due, and a recording has no formula for that. So the
         // sender records the first number of each second as it passes it.
         if second >= self.next_second as u64 {
-            self.next_second = self.track.record_first_of_seconds(self.next_second, second, number);
+            self.next_second = self.track.record_first_number_of_seconds(self.next_second, second, number);
         }
         let written = self.player.write_frame(number, stamp, slot)?;
         if self.tagged && !written.has_tag {
@@ -143,7 +143,7 @@ impl PlayedRecording {
         match self.timing {
             ReplayTiming::Even => timeline.frames_due_before(elapsed),
             ReplayTiming::Fastest => sent,
-            ReplayTiming::Recorded(_) => sent + self.player.frames_due_before(elapsed),
+            ReplayTiming::Recorded(_) => sent + self.player.discard_frames_due_before(elapsed),
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct ReplayPacket<'a> {
 }
 
 impl<'a> ReplayPacket<'a> {
-    /// Returns the frame without FCS. `usual` tells whether it has one where the file does not say.
+    /// Returns the frame without FCS. `usual` tells whether frames have one if the file does not declare it.
     pub(super) fn without_fcs(&self, usual: bool) -> &'a [u8] {
         // The FCS of a frame that is too short for header and FCS is not removed, whatever the file says.
         let has_fcs = self.has_fcs.unwrap_or(usual) && self.bytes.len() >= HEADER + FCS;
@@ -51,14 +51,14 @@ impl ReplayInput {
     }
 
     /// Gives the next packet that can be replayed to `take`; returns `Some` at the end of the file.
-    pub(super) fn next_packet(
+    pub(super) fn next_packet_or_ending(
         &mut self,
         take: &mut dyn FnMut(ReplayPacket<'_>),
     ) -> io::Result<Option<FileEnding>> {
         let Self { packets, skipped } = self;
         let mut has_taken = false;
         while !has_taken {
-            let ending = packets.next_packet(&mut |record| {
+            let ending = packets.next_packet_or_ending(&mut |record| {
                 if accept_packet(skipped, record) {
                     let CaptureRecord { bytes, at_ns, has_fcs, merged, .. } = *record;
                     take(ReplayPacket { bytes, at_ns, has_fcs, is_merged: merged.is_some() });

@@ -73,14 +73,15 @@ impl ReplayPlayer {
             if let Some((entry, _)) = entry {
                 return NextFrame::Due(entry.due);
             }
-            if let Some(ended) = self.next_batch() {
+            if let Some(ended) = self.advance_to_next_batch() {
                 return ended;
             }
         }
     }
 
-    /// Returns the used batch and takes the next one; the result says why there is none.
-    fn next_batch(&mut self) -> Option<NextFrame> {
+    /// Returns the used batch to the reader and takes the next one. Returns `None` on success, otherwise why there
+    /// is no next batch.
+    fn advance_to_next_batch(&mut self) -> Option<NextFrame> {
         if let (Some(mut used), Some(free)) = (self.current.take(), &self.free) {
             used.clear();
             // The channel is never full, because it has as many places as there are batches. If the reader
@@ -113,7 +114,7 @@ impl ReplayPlayer {
     }
 
     /// Counts and discards the frames that are due before `elapsed` since the start.
-    pub(crate) fn frames_due_before(&mut self, elapsed: Nanos) -> u64 {
+    pub(crate) fn discard_frames_due_before(&mut self, elapsed: Nanos) -> u64 {
         let mut frames = 0;
         while matches!(self.peek_frame(), NextFrame::Due(due) if due < elapsed) {
             self.index += 1;

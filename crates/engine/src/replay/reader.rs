@@ -34,8 +34,8 @@ impl ReplaySchedule {
     fn due_time(&mut self, recording: &PlannedRecording, at: Option<u64>) -> Nanos {
         if let Some(at) = at {
             let since = at.saturating_sub(*self.first.get_or_insert(at));
-            // Times in capture files go back now and then (several queues, a clock that was set). Order matters more
-            // than the time: a frame is never due before the one in front of it.
+            // Times in capture files sometimes go backwards (several queues, a clock that was set). The order matters
+            // more than the time: a frame is never due before the previous one.
             self.latest = self.latest.max(recording.due_time(self.pass, Nanos::new(since)));
         }
         self.latest
@@ -85,7 +85,7 @@ impl RecordingReader {
         loop {
             // Only the wait for a free batch below slows the reader: it is ahead of the sender by at most the
             // number of batches, whatever the size of the file.
-            let ending = input.next_packet(&mut |picked| pass.add_packet(&picked))?;
+            let ending = input.next_packet_or_ending(&mut |picked| pass.add_packet(&picked))?;
             if pass.is_other {
                 return Ok(Some(ReaderEndReason::Changed));
             }

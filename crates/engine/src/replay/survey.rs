@@ -40,7 +40,7 @@ pub fn survey_file(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, 
     let mut input = ReplayInput::new(file).map_err(|error| recording_error(path, error))?;
     let mut sums = ReplaySurveySums::default();
     let ending = loop {
-        let step = input.next_packet(&mut |picked| sums.count_packet(&picked, rewrite));
+        let step = input.next_packet_or_ending(&mut |picked| sums.count_packet(&picked, rewrite));
         if let Some(ending) = step.map_err(|error| recording_error(path, error))? {
             break ending;
         }
@@ -50,7 +50,7 @@ pub fn survey_file(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, 
     }
     // No link carries merged frames, so packetrig cannot replay them.
     if sums.merged > 0 {
-        return Err(recording_error(path, sums.describe_merged()));
+        return Err(recording_error(path, sums.explain_merged_packets()));
     }
     Ok(ReplaySurvey {
         facts: sums.recording_facts(input.size()),
@@ -112,7 +112,7 @@ impl ReplaySurveySums {
     }
 
     /// Explains why a file with merged frames is not replayed, and the remedy.
-    fn describe_merged(&self) -> String {
+    fn explain_merged_packets(&self) -> String {
         let Self { merged, longest_merged, .. } = self;
         format!(
             "{merged} of its packets were merged from several packets on the wire, by a card or the \
@@ -139,5 +139,5 @@ impl ReplaySurveySums {
 fn ends_with_fcs(bytes: &[u8]) -> bool {
     bytes
         .split_last_chunk()
-        .is_some_and(|(frame, fcs): (_, &[u8; 4])| frame.len() >= 14 && checksum::fcs(frame) == *fcs)
+        .is_some_and(|(frame, fcs): (_, &[u8; 4])| frame.len() >= 14 && checksum::compute_fcs(frame) == *fcs)
 }

@@ -151,7 +151,7 @@ fn changed_file_is_refused_or_remarked() {
 #[test]
 fn an_fcs_in_the_file_is_taken_off() {
     let mut bytes = vec![7; 60];
-    bytes.extend(checksum::fcs(&bytes));
+    bytes.extend(checksum::compute_fcs(&bytes));
     let (_directory, path) = stored(&file(1, &[(0, bytes, 64)]));
     let facts = survey_file(&path, &FrameRewrite::default()).unwrap().facts;
     assert!(facts.has_fcs);
@@ -263,8 +263,8 @@ fn seconds_are_those_of_the_frames_sent() {
         has_fcs: false,
     };
     let track = track("a".into(), 1, "1x", facts);
-    let next = track.record_first_of_seconds(0, 0, 0);
-    let next = track.record_first_of_seconds(next, 3, 10);
+    let next = track.record_first_number_of_seconds(0, 0, 0);
+    let next = track.record_first_number_of_seconds(next, 3, 10);
     assert_eq!(next, 4);
     assert_eq!([0, 9, 10, 11].map(|number| track.due_second_of_sent_frame(number)), [0, 0, 3, 3]);
 }

@@ -59,7 +59,7 @@ impl ReplayTrack {
 
     /// Records that tagged frame `number` is the first that is due in `second`; `from` is the first second without a
     /// record. Returns the next such second.
-    pub(crate) fn record_first_of_seconds(&self, from: usize, second: u64, number: u64) -> usize {
+    pub(crate) fn record_first_number_of_seconds(&self, from: usize, second: u64, number: u64) -> usize {
         let end = clamp_to_usize(second).saturating_add(1).min(MAX_RECORDED_SECONDS);
         for slot in self.seconds.get(from..end).unwrap_or_default() {
             // Relaxed is enough: a receiver that sees an old value only dates a loss too early.

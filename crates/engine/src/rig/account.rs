@@ -113,7 +113,7 @@ impl RigAccount<'_> {
             result.caveats.extend(
                 faults.map(|text| self.build_port_caveat(outcome.port, CaveatKind::PortFailed, text, true)),
             );
-            let port = self.port_result(outcome, result);
+            let port = self.build_port_result(outcome, result);
             result.caveats.extend(self.build_lateness_caveat(outcome.port, &result.send));
             self.add_port_caveats(&port, &mut result.caveats);
             result.ports.push(port);
@@ -136,7 +136,7 @@ impl RigAccount<'_> {
         }
         result.captures = captured
             .into_iter()
-            .map(|(port, captured)| self.capture_result(port, captured, &mut result.caveats))
+            .map(|(port, captured)| self.build_capture_result(port, captured, &mut result.caveats))
             .collect();
     }
 
@@ -169,7 +169,7 @@ impl RigAccount<'_> {
         self.plan.streams[sent.stream].timeline.total_frames().is_some_and(|total| sent.counts.frames < total)
     }
 
-    fn port_result(&self, outcome: &PortOutcome, result: &NodeResult) -> PortResult {
+    fn build_port_result(&self, outcome: &PortOutcome, result: &NodeResult) -> PortResult {
         let port = outcome.port;
         let mut tx_series = RateSeries::default();
         let sent: Vec<&SendResult> =
@@ -266,7 +266,7 @@ impl RigAccount<'_> {
     }
 
     fn add_sender_caveats(&self, sent: &SendResult, caveats: &mut Vec<Caveat>) {
-        // Caveats, never a verdict: faults of the rig must not count against the device (decision 0017).
+        // These are caveats and never a verdict: faults of the rig must not count against the device (decision 0017).
         let unsent = sent.planned.saturating_sub(sent.counts.frames);
         if unsent > 0 {
             let text = format!(
@@ -288,7 +288,7 @@ impl RigAccount<'_> {
         }
     }
 
-    /// Adds one caveat for the late frames of a port: a stall makes frames of all its streams late.
+    /// Builds one caveat for the late frames of a port: a stall makes frames of all its streams late.
     fn build_lateness_caveat(&self, port: usize, sent: &[SendResult]) -> Option<Caveat> {
         let streams = &self.plan.plan.streams;
         let late: Vec<_> =
@@ -314,7 +314,7 @@ impl RigAccount<'_> {
         let stream = &self.plan.plan.streams[received.stream];
         if received.counts.negative > 0 {
             let text = format!(
-                "{} frames seem to arrive before they were sent, by up to {}: the clocks disagree",
+                "{} frames seem to have arrived before they were sent, by up to {}: the clocks disagree",
                 received.counts.negative,
                 Nanos::new(received.counts.least_delay_ns.unsigned_abs())
             );
@@ -332,19 +332,19 @@ impl RigAccount<'_> {
             let why = if is_untimed {
                 "another program sends frames that were built before the run, without a send time"
             } else if sent_elsewhere {
-                "the clock of its sender could not be compared with this node's, or its frames have no room for \
+                "the sender's clock could not be compared with this node's clock, or the frames have no room for \
                     a send time"
             } else {
-                "its frames have no room for a send time"
+                "the frames have no room for a send time"
             };
-            let text = format!("{why}: no latency");
+            let text = format!("{why}: the latency was not measured");
             caveats.push(self.build_stream_caveat(received.stream, CaveatKind::NoSendTime, text, false));
         }
         // Without the sender's link speed, this node assumed the rate of a stream in percent.
         let is_exact = self.plan.streams.get(received.stream).is_some_and(|bound| !bound.assumed);
         let has_seconds = is_exact && stream.frames.recording().is_none();
         if sent_elsewhere && received.counts.sequence.lost > 0 && !has_seconds {
-            let text = "another node sends it, so this node does not know exactly when its frames were due: the \
+            let text = "another node sends this stream, so it is not exactly known when its frames were due: the \
                 number of seconds with loss is an estimate";
             caveats.push(self.build_stream_caveat(
                 received.stream,
@@ -355,7 +355,7 @@ impl RigAccount<'_> {
         }
     }
 
-    fn capture_result(
+    fn build_capture_result(
         &self,
         port: usize,
         captured: CaptureOutcome,
@@ -368,7 +368,7 @@ impl RigAccount<'_> {
             let text = format!("the capture lacks {dropped} frames: {reasons}{failure}");
             caveats.push(self.build_port_caveat(port, CaveatKind::CaptureIncomplete, text, false));
         } else if let Some(why) = captured.failure {
-            let text = format!("the capture is not in its file: {why}");
+            let text = format!("the capture file could not be completed: {why}");
             caveats.push(self.build_port_caveat(port, CaveatKind::CaptureIncomplete, text, false));
         }
         CaptureResult { port, file: captured.file.display().to_string(), written: captured.written, dropped }
@@ -403,7 +403,7 @@ fn add_sender_accounts(ledger: &mut FrameLedger, sent: &[&SendResult], port: &Tx
     ledger.add_frames(LedgerAccount::Planned, planned);
     ledger.add_frames(LedgerAccount::Unsent, sent.iter().map(|s| s.planned - s.counts.frames).sum());
     ledger.add_frames(LedgerAccount::Built, built);
-    ledger.add_sender(port);
+    ledger.add_sending_port_counters(port);
 }
 
 fn sum_counts(received: &[&ReceiveResult], of: fn(&ReceiveResult) -> u64) -> u64 {
@@ -411,7 +411,7 @@ fn sum_counts(received: &[&ReceiveResult], of: fn(&ReceiveResult) -> u64) -> u64
 }
 
 fn add_receiver_accounts(ledger: &mut FrameLedger, received: &[&ReceiveResult], port: &RxCounters) {
-    ledger.add_receiver(port);
+    ledger.add_receiving_port_counters(port);
     ledger.add_frames(LedgerAccount::Recognised, sum_counts(received, |r| r.counts.frames));
     ledger.add_frames(LedgerAccount::Counted, sum_counts(received, |r| r.counts.sequence.unique));
     ledger.add_frames(LedgerAccount::Duplicate, sum_counts(received, |r| r.counts.sequence.duplicates));

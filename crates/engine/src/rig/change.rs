@@ -6,7 +6,7 @@
 //!
 //! Invariant: a change that is impossible fails while streams are held, when it can still be undone.
 
-use super::prepare::{bind_plan, check_frame_sizes, stream_spec};
+use super::prepare::{bind_plan, build_stream_spec, check_frame_sizes};
 use super::steering::{SteeredStreamState, check_steerable};
 use super::{SteeredPlane, TestRig};
 use crate::Error;
@@ -20,7 +20,7 @@ use packetrig_wire::{FrameIndex, FrameTemplate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Time from the decision to the first frame: the receivers need it to take the announcement, and may be asleep.
+/// Time from the decision to the first frame. The receivers need it to process the announcement, and may be asleep.
 const CHANGE_LEAD_TIME: Nanos = Nanos::from_millis(12);
 
 /// A change in progress.
@@ -73,7 +73,7 @@ impl SteeredPlane for TestRig {
             PlanChange::Stop(streams) => self.halt_streams(&self.check_stream_numbers(streams)?, false),
             PlanChange::Pause(streams) => self.halt_streams(&self.check_stream_numbers(streams)?, true),
             PlanChange::Capture { ports, on } => self.switch_captures(ports, *on),
-            PlanChange::Protocols { on } => self.switch_protocols(*on),
+            PlanChange::Protocols { on } => self.set_protocols_enabled(*on),
             PlanChange::Ping(pings) => self.send_pings(pings),
             PlanChange::Link { ports, up } => self.switch_links(ports, *up),
         }
@@ -244,7 +244,7 @@ impl TestRig {
         let mut specs = Vec::with_capacity(plan.streams.len());
         for stream in 0..plan.streams.len() {
             let mac = self.resolved.get(&stream).copied();
-            specs.push(stream_spec(&plan, &self.places, stream, mac)?);
+            specs.push(build_stream_spec(&plan, &self.places, stream, mac)?);
         }
         Ok(RigGrowth { plan, specs, gone })
     }
@@ -279,7 +279,7 @@ impl TestRig {
         }
         let awaits = self.plan.plan.streams[stream].awaits.is_some();
         if let Some(mac) = mac.filter(|mac| awaits && self.resolved.get(&stream) != Some(mac)) {
-            self.specs[stream] = stream_spec(&self.plan, &self.places, stream, Some(mac))?;
+            self.specs[stream] = build_stream_spec(&self.plan, &self.places, stream, Some(mac))?;
             self.resolved.insert(stream, mac);
         }
         let StreamSource { template, timeline } = stream_source(&self.specs[stream])?;

@@ -124,7 +124,7 @@ fn may_be_tagged(frames: &FrameOrigin) -> bool {
 
 pub fn choose_back_end(needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit]) -> BackEndChoice {
     let obstacle = xdp_obstacle(needs, abilities);
-    // `max_by_key` takes the last of equal rates.
+    // The preferred back end is the last one, because `max_by_key` below returns the last of equal rates.
     let able: &[BackEnd] = match (&obstacle, &needs.live_send_obstacle) {
         (Some(_), _) => &[BackEnd::Packet],
         (None, Some(_)) => &[BackEnd::AfXdp, BackEnd::Packet],
@@ -182,7 +182,7 @@ fn choose_calibrated_back_end(
             (_, Some(reason), _) => format!(", but {reason}"),
             (_, None, Some(reason)) => format!(", but {reason}"),
         };
-        Some(format!("; back end {} {}{but}", other.name(), limit.frames_per_second))
+        Some(format!("; back end {} reached {}{but}", other.name(), limit.frames_per_second))
     });
     let why = format!(
         "as calibrated, {} frames/s of {} B without loss on {}{}",

@@ -1,7 +1,7 @@
 //! Control of emulated interfaces during a run: neighbour states, pings, and streams that wait for a MAC address.
 
 use super::TestRig;
-use super::prepare::stream_spec;
+use super::prepare::build_stream_spec;
 use crate::Error;
 use crate::device::PingState;
 use crate::port::WorkerClock;
@@ -52,17 +52,17 @@ impl TestRig {
     /// Sends echo requests. An unknown source is an error for all of them.
     pub(super) fn send_pings(&mut self, pings: &[PingRequest]) -> Result<(), Error> {
         // All targets are checked before the first request is sent.
-        for ping in pings.iter().filter(|ping| !self.is_elsewhere(&ping.source)) {
-            self.places.allow_address(ping.to)?;
+        for ping in pings.iter().filter(|ping| !self.is_source_on_other_node(&ping.source)) {
+            self.places.check_address_permitted(ping.to)?;
         }
         for ping in pings {
-            if self.is_elsewhere(&ping.source) {
+            if self.is_source_on_other_node(&ping.source) {
                 continue;
             }
             let Some(id) = self.start_ping(&ping.source, ping.to)? else {
                 let message = format!(
-                    "no device of the plan has the address `{}` to ping {} from",
-                    ping.source, ping.to
+                    "cannot ping {}: no device of the plan has an address or interface named `{}`",
+                    ping.to, ping.source
                 );
                 return Err(Error::Plan(PlanProblems(vec![PlanProblem::error("devices", message)])));
             };
@@ -76,7 +76,7 @@ impl TestRig {
     }
 
     /// Returns whether an address or interface of this name belongs to another node.
-    fn is_elsewhere(&self, source: &str) -> bool {
+    fn is_source_on_other_node(&self, source: &str) -> bool {
         let mut elsewhere = self.plan.plan.interfaces.iter().filter(|of| !self.places.is_local_port(of.port));
         elsewhere.any(|of| of.name == source || of.addresses.iter().any(|address| address.name == source))
     }
@@ -85,7 +85,7 @@ impl TestRig {
     pub(super) fn poll_pings(&mut self) -> Result<Vec<(u64, Option<bool>)>, Error> {
         for place in 0..self.pings.len() {
             let Some(id) = self.pings[place].id else { continue };
-            let succeeded = match self.ping_state(id)? {
+            let succeeded = match self.take_ping_state(id)? {
                 PingState::Waiting => continue,
                 PingState::Succeeded => true,
                 PingState::Failed => false,
@@ -123,11 +123,11 @@ impl TestRig {
         latest.flat_map(|latest| latest.neighbours).collect()
     }
 
-    /// True: interfaces answer and send requests to their neighbours. False: they do neither, and forget the
-    /// neighbours that they found.
-    pub fn switch_protocols(&mut self, on: bool) -> Result<(), Error> {
+    /// Switches the protocols of all emulated interfaces on or off. With `on`, the interfaces answer and send requests
+    /// to their neighbours. Otherwise they do neither, and forget the neighbours that they found.
+    pub fn set_protocols_enabled(&mut self, on: bool) -> Result<(), Error> {
         for host in self.running_ports.iter_mut().filter_map(|running| running.host.as_mut()) {
-            host.run_on_worker(move |host| host.switch_interfaces(on))?;
+            host.run_on_worker(move |host| host.set_interfaces_enabled(on))?;
         }
         Ok(())
     }
@@ -142,13 +142,13 @@ impl TestRig {
     }
 
     /// Starts a ping to `to` from an interface's address, by the name of the address or of the interface. `None` if no
-    /// such address is here. Does not wait; [`Self::ping_state`] returns the outcome.
+    /// such address is here. Does not wait; [`Self::take_ping_state`] returns the outcome.
     pub fn start_ping(&mut self, source: &str, to: IpAddr) -> Result<Option<PingId>, Error> {
-        self.places.allow_address(to)?;
-        let Some(PingSource { port, interface, address }) = self.ping_source(source, to) else {
+        self.places.check_address_permitted(to)?;
+        let Some(PingSource { port, interface, address }) = self.find_ping_source(source, to) else {
             return Ok(None);
         };
-        let Some(host) = self.running(port).and_then(|running| running.host.as_mut()) else {
+        let Some(host) = self.running_port_mut(port).and_then(|running| running.host.as_mut()) else {
             return Ok(None);
         };
         let number = host.run_on_worker(move |host| host.start_ping(interface, address, to, PING_TIMEOUT))?;
@@ -156,7 +156,7 @@ impl TestRig {
     }
 
     /// Finds the address with this name, or one of `to`'s IP version on the interface with this name.
-    fn ping_source(&self, source: &str, to: IpAddr) -> Option<PingSource> {
+    fn find_ping_source(&self, source: &str, to: IpAddr) -> Option<PingSource> {
         for (index, interface) in self.plan.plan.interfaces.iter().enumerate() {
             let found = interface.addresses.iter().position(|of| {
                 of.name == source || interface.name == source && of.ip.is_ipv4() == to.is_ipv4()
@@ -169,14 +169,14 @@ impl TestRig {
     }
 
     /// Returns the state of a ping. A finished ping is forgotten after this call and then counts as failed.
-    pub fn ping_state(&mut self, ping: PingId) -> Result<PingState, Error> {
-        let host = self.running(ping.port).and_then(|running| running.host.as_mut());
+    pub fn take_ping_state(&mut self, ping: PingId) -> Result<PingState, Error> {
+        let host = self.running_port_mut(ping.port).and_then(|running| running.host.as_mut());
         let state =
-            host.map_or(Ok(None), |host| host.run_on_worker(move |host| host.ping_state(ping.number)))?;
+            host.map_or(Ok(None), |host| host.run_on_worker(move |host| host.take_ping_state(ping.number)))?;
         Ok(state.unwrap_or(PingState::Failed))
     }
 
-    /// Compiles the streams that await a neighbour, once it is found. Waits for a limited time.
+    /// Waits for the MAC addresses that these streams await, at most 3 s, and compiles the streams with them.
     pub(super) fn resolve_neighbours(&mut self, streams: &BTreeSet<usize>) -> Result<(), Error> {
         let all = &self.plan.plan.streams;
         let awaited: Vec<(usize, DeviceNeighbour)> =
@@ -198,7 +198,7 @@ impl TestRig {
             let mac = found.get(&neighbour).copied();
             // The stream is compiled again only if the neighbour's MAC address is new or has changed.
             if mac != self.resolved.get(&stream).copied() {
-                self.specs[stream] = stream_spec(&self.plan, &self.places, stream, mac)?;
+                self.specs[stream] = build_stream_spec(&self.plan, &self.places, stream, mac)?;
                 self.resolved.extend(mac.map(|mac| (stream, mac)));
             }
         }

@@ -24,7 +24,7 @@ use packetrig_units::{BitRate, FrameSize};
 use std::collections::BTreeSet;
 
 /// Reason of a back end that the user named.
-const REQUESTED_BACK_END_REASON: &str = "asked for";
+const REQUESTED_BACK_END_REASON: &str = "requested";
 
 /// An open port at the stream level.
 pub struct OpenPort {
@@ -121,7 +121,7 @@ pub struct MachinePorts {
 
 impl PortOpener for MachinePorts {
     fn open_port(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
-        // Entered once for everything that opening does in this namespace.
+        // The thread enters the namespace once for everything that opening does there.
         NetNs::open_named_or_current_namespace(port.location.namespace.as_deref())?
             .run_in_namespace(|| self.open_local_port(port, largest))?
     }
@@ -258,8 +258,8 @@ impl MachinePorts {
             let speed = ethtool.read_link_speed(&link.name).ok().flatten()?;
             Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
         });
-        // A kernel that cannot tell counts as one without XDP in the driver: rings work everywhere.
-        let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
+        // If the kernel does not report XDP features, the driver counts as one without XDP: rings work everywhere.
+        let features = netdev::read_xdp_features(&netns, link.index).unwrap_or_default();
         let abilities = PortAbilities {
             driver: ethtool.read_driver_name(&link.name).map(|driver| driver.name).unwrap_or_default(),
             processors: sched::allowed_cpus().map_or(1, |cpus| cpus.len()),

@@ -1,6 +1,6 @@
 //! Maps the ports of the plan to interfaces of this node.
 //!
-//! Pure. A port keeps its index of the plan on every node, in tags, accounts and results; a rig opens and accounts
+//! A port keeps its index in the plan on every node, in tags, counters and results; a rig opens and counts
 //! only its own ports.
 
 use super::RigOptions;
@@ -42,7 +42,8 @@ impl PortPlaces {
             // `None` is a port on another node.
             let Some(location) = place else { continue };
             if let Some(other) = given[..port].iter().position(|other| other.as_ref() == Some(location)) {
-                let message = format!("`{location}` is port `{}` already", plan.ports[other].name);
+                let message =
+                    format!("interface `{location}` is used by port `{}` already", plan.ports[other].name);
                 problems.push(PlanProblem::error(format!("ports[{port}].location"), message));
             }
         }
@@ -74,7 +75,7 @@ impl PortPlaces {
         if self.permit().is_none() {
             return Ok(());
         }
-        let ports = self.ports_here(plan, &[]);
+        let ports = self.list_local_permit_ports(plan, &[]);
         let mut speeds = vec![None; plan.ports.len()];
         for port in &ports {
             speeds[port.port] = port.link_speed;
@@ -99,38 +100,38 @@ impl PortPlaces {
         if self.permit().is_none() {
             return Ok(());
         }
-        self.check_permit(plan, &self.ports_here(&plan.plan, infos))
+        self.check_permit(plan, &self.list_local_permit_ports(&plan.plan, infos))
     }
 
     fn check_permit(&self, plan: &BoundPlan, ports: &[PermitPort]) -> Result<(), Error> {
         let Some(permit) = self.permit() else { return Ok(()) };
-        let replays = self.replay_files(&plan.plan);
+        let replays = self.list_local_replay_files(&plan.plan);
         let question = PermitQuestion { plan, ports, replays: &replays, terms: &self.terms };
         let objections = permit.list_objections(&question);
         if objections.is_empty() { Ok(()) } else { Err(Error::NotPermitted(objections)) }
     }
 
     /// Checks that the permit allows sending to this address.
-    pub(super) fn allow_address(&self, address: IpAddr) -> Result<(), Error> {
+    pub(super) fn check_address_permitted(&self, address: IpAddr) -> Result<(), Error> {
         if self.permit().is_none_or(|permit| permit.allows_address(address)) {
             return Ok(());
         }
         Err(Error::NotPermitted(vec![format!("sending to {address} is not allowed")]))
     }
 
-    fn ports_here(&self, plan: &Plan, infos: &[(usize, PortInfo)]) -> Vec<PermitPort> {
+    fn list_local_permit_ports(&self, plan: &Plan, infos: &[(usize, PortInfo)]) -> Vec<PermitPort> {
         let here = plan.ports.iter().enumerate().filter(|(index, _)| self.is_local_port(*index));
         let ports = here.map(|(index, port)| PermitPort {
             port: index,
             interface: port.location.clone(),
-            link_speed: link_speed(&port.location),
+            link_speed: read_local_link_speed(&port.location),
             back_end: infos.iter().find(|(of, _)| *of == index).map(|(_, info)| info.back_end),
         });
         ports.collect()
     }
 
-    /// Returns the files that local ports read frames from.
-    fn replay_files(&self, plan: &Plan) -> Vec<Option<PathBuf>> {
+    /// Returns the files that local ports read frames from; `None` for a file whose absolute path cannot be found.
+    fn list_local_replay_files(&self, plan: &Plan) -> Vec<Option<PathBuf>> {
         let here = plan.streams.iter().filter(|stream| self.is_local_port(stream.tx));
         let files = here.filter_map(|stream| match &stream.frames {
             FrameOrigin::Recorded(recording) => Some(recording.file.canonicalize().ok()),
@@ -154,7 +155,7 @@ impl PortPlaces {
 }
 
 /// Reads the speed that a link of this machine reports.
-fn link_speed(location: &PortLocation) -> Option<BitRate> {
+fn read_local_link_speed(location: &PortLocation) -> Option<BitRate> {
     let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref()).ok()?;
     let speed = EthtoolCalls::open_in(&netns).ok()?.read_link_speed(&location.interface).ok().flatten()?;
     Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))

@@ -51,7 +51,8 @@ pub trait DataPlane: SteeredPlane {
     fn finish_run(&mut self, node: &str, sent_elsewhere: &[SentTotal]) -> Result<NodeResult, Error>;
 }
 
-/// Changes of a steered run. On one node [`SteeredPlane::apply_change`] makes a change; between nodes it is made in steps.
+/// Changes of a steered run. On one node, [`SteeredPlane::apply_change`] makes a change; several nodes
+/// make it in steps.
 pub trait SteeredPlane {
     /// Makes a change as soon as possible, without other rigs. An error leaves the run as it was.
     fn apply_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error>;
@@ -77,7 +78,7 @@ impl DataPlane for TestRig {
         }
         // The list of earlier runs is read before the receivers start, so that they recognise frames of those
         // runs from the first one on.
-        let earlier_runs = crate::recent_runs::remember_run(&self.run, self.key);
+        let earlier_runs = crate::recent_runs::list_earlier_runs_and_remember(&self.run, self.key);
         for running in &mut self.running_ports {
             running.arm_receiver(self.key, &self.specs, steered, earlier_runs.clone())?;
         }
@@ -93,10 +94,10 @@ impl DataPlane for TestRig {
         self.started = Some(at);
         // Receivers first: no frame may arrive before its receiver has the start.
         for running in &self.running_ports {
-            running.control_receiver(StreamControl::StartAt(at));
+            running.send_control_to_receiver(StreamControl::StartAt(at));
         }
         for running in &self.running_ports {
-            running.control_sender(StreamControl::StartAt(at));
+            running.send_control_to_sender(StreamControl::StartAt(at));
         }
     }
 
@@ -156,7 +157,7 @@ impl DataPlane for TestRig {
         // A stop after the last frame changes nothing, so it is no interruption.
         self.interrupted |= !self.senders_done();
         for running in &self.running_ports {
-            running.control_sender(StreamControl::Stop);
+            running.send_control_to_sender(StreamControl::Stop);
         }
     }
 
@@ -181,7 +182,7 @@ impl DataPlane for TestRig {
             account::RigAccount { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
         account.fill_node_result(&mut result, captured);
         account.add_recording_caveats(&mut result);
-        tap_losses::add_doubts(&mut result, self.has_receivers_elsewhere());
+        tap_losses::add_tap_loss_doubts(&mut result, self.has_receivers_elsewhere());
         result.machine = Some(describe_this_machine());
         Ok(result)
     }
@@ -207,8 +208,8 @@ impl TestRig {
     ) -> Result<Vec<account::PortOutcome>, Error> {
         let mut events = self.watcher.as_mut().map(PortWatcher::finish_watch).unwrap_or_default();
         let mut ports = Vec::with_capacity(self.running_ports.len());
-        // All receivers stop at once: each may be waiting for frames and reads its orders only then.
-        self.running_ports.iter().for_each(RunningPort::begin_receiver_finish);
+        // All receivers get the request at once: each may be waiting for frames and reads it only after that.
+        self.running_ports.iter().for_each(RunningPort::request_receiver_end);
         for (running, sent) in self.running_ports.iter_mut().zip(sent) {
             let received = running.finish_receiver(&self.clock, totals)?;
             result.receive.extend(received.frames.streams);

@@ -50,7 +50,7 @@ pub(super) fn bind_plan(
 }
 
 /// Builds template and schedule of a stream of the plan.
-pub(super) fn stream_spec(
+pub(super) fn build_stream_spec(
     plan: &BoundPlan,
     places: &PortPlaces,
     stream: usize,

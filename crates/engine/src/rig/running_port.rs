@@ -132,7 +132,7 @@ impl RunningPort {
     }
 
     /// Starts the port's emulated interfaces, if any, switched off.
-    pub(super) fn set_up_host(
+    pub(super) fn start_device_host(
         &mut self,
         plan: &Plan,
         options: &RigOptions,
@@ -157,7 +157,7 @@ impl RunningPort {
     /// Ends the emulated interfaces. Only test frames are counted after this.
     pub(super) fn stop_device_host(&mut self) -> Result<(), Error> {
         let Some(mut host) = self.host.take() else { return Ok(()) };
-        // The worker ends first, then the machine: `end` sends the pending frames on this thread.
+        // The worker ends first, then the machine: `stop_and_drain` sends the pending frames on this thread.
         let FinishedWorker { work, fault } = host.quit_and_join()?;
         self.record_fault(PortPart::Interfaces, fault);
         let now = RealClock::new().now();
@@ -181,13 +181,13 @@ impl RunningPort {
         }
     }
 
-    /// Takes the parts of the port that an error has ended.
+    /// Returns the faults of the port's components and clears the list.
     pub(super) fn take_faults(&mut self) -> Vec<PortPartFault> {
         std::mem::take(&mut self.faults)
     }
 
     /// Returns the location of its interface, if it has one.
-    pub(super) fn site(&self) -> Result<Option<PortSite>, Error> {
+    pub(super) fn device_site(&self) -> Result<Option<PortSite>, Error> {
         self.hold.device_site()
     }
 
@@ -200,7 +200,7 @@ impl RunningPort {
         earlier_runs: Vec<EarlierRun>,
     ) -> Result<(), Error> {
         let mut rx = self.rx.take_unused_half()?;
-        // Refused while arming, when nothing has been sent yet.
+        // The back end is refused while arming, when nothing has been sent yet.
         if steered && rx.steered_receiver().is_none() {
             return Err(self.build_steering_error());
         }
@@ -353,13 +353,13 @@ impl RunningPort {
         }
     }
 
-    pub(super) fn control_sender(&self, control: StreamControl) {
+    pub(super) fn send_control_to_sender(&self, control: StreamControl) {
         if let PortHalfState::Working(worker) = &self.tx {
             worker.send_control(control);
         }
     }
 
-    pub(super) fn control_receiver(&self, control: StreamControl) {
+    pub(super) fn send_control_to_receiver(&self, control: StreamControl) {
         if let PortHalfState::Working(worker) = &self.rx {
             worker.send_control(control);
         }

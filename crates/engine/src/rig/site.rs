@@ -1,6 +1,6 @@
 //! Location of a plan's ports, and the permit that the rig needs to open them.
 //!
-//! A rig of a fleet carries the permit of its node's owner. The rig itself asks it, about the ports and streams
+//! A rig of a fleet has the permit of its node's owner. The rig itself asks this permit about the ports and streams
 //! that it really opens: before it opens them, once it has, and before every change. There is no other way to
 //! create such a rig.
 

@@ -57,12 +57,13 @@ impl TestRig {
         for port in ports.iter().filter(|port| self.places.is_local_port(**port)).copied().collect::<Vec<_>>()
         {
             if let Some(watcher) = &self.watcher {
-                // The change is declared before the link is switched: otherwise a look of the watcher in
-                // between would blame the device or the cable.
+                // The change is declared before the link is switched: otherwise the watcher could see the change
+                // before that, and the report would blame the device or the cable.
                 watcher.declare_link_change(port, !up);
             }
-            let running =
-                self.running(port).ok_or(Error::Bug("the link of a port on another node was switched"))?;
+            let running = self
+                .running_port_mut(port)
+                .ok_or(Error::Bug("the link of a port on another node was switched"))?;
             running.switch_link(up)?;
         }
         Ok(())

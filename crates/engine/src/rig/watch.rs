@@ -1,8 +1,8 @@
 //! Watches the interfaces of a rig's ports during the run, so that a loss is not blamed on the device when the rig's
 //! own interface was down, changed or gone.
 //!
-//! One thread asks the kernel for the state of every port each [`PORT_CHECK_INTERVAL`]. [`events`], which is pure, interprets
-//! the answers. The kernel's count of carrier changes shows a flap between two looks.
+//! One thread asks the kernel for the state of every port each [`PORT_CHECK_INTERVAL`]. [`events`], which is pure,
+//! interprets the answers. The kernel's count of carrier changes shows a flap between two checks.
 
 mod events;
 
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Interval between two looks: the start of an event is known to within this.
+/// Interval between two checks of a port. The start of an event is known to within this.
 const PORT_CHECK_INTERVAL: Nanos = Nanos::from_millis(20);
 
 /// Thread that watches the links of a run's ports. Dropping this value ends the thread.
@@ -77,7 +77,7 @@ impl PortWatcher {
     fn end_thread(&mut self) {
         self.quit = None;
         if let Some(thread) = self.thread.take() {
-            // The thread only looks: if it panicked, the events found by then are all there are.
+            // The thread only observes: if it panicked, the events that it found before are returned.
             drop(thread.join());
         }
     }
@@ -97,8 +97,8 @@ fn lock_logs(logs: &Mutex<BTreeMap<usize, EventLog>>) -> MutexGuard<'_, BTreeMap
 fn watch_ports(looks: &mut [PortCheckState], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: &Receiver<()>) {
     let clock = RealClock::new();
     loop {
-        // The sender is dropped when the watch is over; one more look comes after that. Waiting on the channel lets the
-        // end of the rig interrupt the wait at once.
+        // The sender is dropped when the watch is over; one more check comes after that. Waiting on the channel lets
+        // the end of the rig interrupt the wait at once.
         let is_over = quit.recv_timeout(PORT_CHECK_INTERVAL.to_std()) != Err(RecvTimeoutError::Timeout);
         for look in &mut *looks {
             let asked = clock.now();

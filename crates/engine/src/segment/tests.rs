@@ -35,7 +35,7 @@ fn a_whole_stream_follows_its_timeline() {
     let take = StreamSegment::whole_stream(template(), timeline);
     assert_eq!((take.due_time(0), take.due_time(3)), (timeline.due_time(0), timeline.due_time(3)));
     assert_eq!((take.end_number(), take.frame_index(7)), (10, FrameIndex::from(7)));
-    assert!(take.is_fresh());
+    assert!(take.starts_at_first_frame());
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn after_a_pause_the_rest_follows() {
     let take = take(first, Nanos::from_secs(9), timeline(1_000, SendPattern::Frames(10)));
     assert_eq!((take.due_time(104), take.due_time(105)), (Nanos::from_secs(9), Nanos::from_millis(9_001)));
     assert_eq!((take.end_number(), take.frame_index(109)), (110, FrameIndex { number: 109, index: 9 }));
-    assert_eq!(take.frames_due_before(Nanos::from_millis(9_002)), 106);
-    assert!(!take.is_fresh());
+    assert_eq!(take.first_number_due_from(Nanos::from_millis(9_002)), 106);
+    assert!(!take.starts_at_first_frame());
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn frames_belong_to_the_take_that_was_theirs() {
     assert_eq!([0, 9, 10, 24, 25, 99].map(|n| first_of(&takes, n).unwrap()), [0, 0, 10, 10, 25, 25]);
     // A segment without frames is replaced.
     takes.push(of(25, 0));
-    assert!(takes.last().unwrap().is_fresh());
+    assert!(takes.last().unwrap().starts_at_first_frame());
     for first in 30..60 {
         takes.push(of(first, 0));
     }
@@ -105,7 +105,7 @@ proptest! {
     ) {
         let take = take(FrameIndex { number: first, index }, Nanos::from_millis(ms), timeline(pps, SendPattern::Endless));
         prop_assert!(take.due_time(first + n) <= take.due_time(first + n + 1));
-        prop_assert_eq!(take.frames_due_before(take.due_time(first + n) + Nanos::new(1)), first + n + 1);
+        prop_assert_eq!(take.first_number_due_from(take.due_time(first + n) + Nanos::new(1)), first + n + 1);
         prop_assert_eq!(take.due_time(first), Nanos::from_millis(ms));
     }
 }

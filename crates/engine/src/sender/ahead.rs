@@ -2,8 +2,8 @@
 //!
 //! A sender that was held up and catches up sends more frames in some interval than the plan has in any interval of
 //! that length. A device that carries the plan may drop the surplus and is not to blame. The surplus is what a policer
-//! with the plan's rate and a bucket of [`SPACING_TOLERANCE`] would drop (GCRA, ITU-T I.371). A device with more room drops
-//! fewer frames. `bpf/send.bpf.c` counts live frames in the same way.
+//! with the plan's rate and a bucket of [`SPACING_TOLERANCE`] would drop (GCRA, ITU-T I.371). A device with more room
+//! drops fewer frames. `bpf/send.bpf.c` counts live frames in the same way.
 
 use packetrig_stats::result::SentAheadBurst;
 use packetrig_units::{MonoTime, Nanos};

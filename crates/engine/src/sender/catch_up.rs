@@ -1,10 +1,10 @@
-//! Returns a sender that was held up to its schedule.
+//! Brings a sender that was held up back to its schedule.
 //!
-//! A sender that is behind by more than [`ON_TIME_TOLERANCE`] sends at the planned rate and a quarter more until it is on time
-//! again: in every millisecond, not on average, so that a device with that reserve carries it.
+//! A sender that is behind by more than [`ON_TIME_TOLERANCE`] sends at the planned rate and a quarter more until it is
+//! on time again: in every millisecond, not on average, so that a device with that reserve carries it.
 //!
-//! A sender that loses more than a fifth of its time to short hold-ups cannot recover like that: it would fall behind faster than it
-//! catches up. As long as it does, it makes good hold-ups of up to [`MAX_HOLD_UP`] at once.
+//! A sender that loses more than a fifth of its time to short hold-ups cannot recover like that: it would fall behind
+//! faster than it catches up. As long as it loses that much, it catches up hold-ups of up to [`MAX_HOLD_UP`] at once.
 //!
 //! The rule uses a *lag*: the sender acts as if it were `lag` earlier, and the lag shrinks by a quarter of the time
 //! that passes. `bpf/send.bpf.c` implements the same rule for live frames.
@@ -16,25 +16,25 @@ use packetrig_units::{MonoTime, Nanos};
 
 /// Lateness up to which a sender counts as on time: a thread that spins until a frame is due is that late.
 pub(crate) const ON_TIME_TOLERANCE: Nanos = Nanos::from_micros(10);
-/// A sender that is behind sends this fraction (1 / `CATCH_UP_DIVISOR`) faster than its schedule until it has caught up.
+/// A sender that is behind sends this fraction (1 / `CATCH_UP_DIVISOR`) faster than planned until it has caught up.
 pub(crate) const CATCH_UP_DIVISOR: u64 = 4;
 
 /// A sender that catches up sleeps only through waits longer than this.
 const MIN_SLEEP_WAIT: Nanos = Nanos::from_millis(1);
 /// Time over which a sender adds up its hold-ups.
 pub(crate) const HOLD_UP_WINDOW: Nanos = Nanos::from_millis(100);
-/// Delay that a sender with too little time makes good at once.
+/// Delay that a sender with too little processor time catches up at once.
 pub(crate) const MAX_HOLD_UP: Nanos = Nanos::from_millis(10);
 
 /// Time that a sender lost to hold-ups, in windows of [`HOLD_UP_WINDOW`].
 #[derive(Clone, Debug, Default)]
 struct HoldUps {
     window_start: MonoTime,
-    /// Sum of the hold-ups in this window. A longer one than [`MAX_HOLD_UP`] counts as that, because the rest of it is caught up slowly.
+    /// Sum of the hold-ups in this window. At most [`MAX_HOLD_UP`] of each counts: the rest is caught up slowly.
     lost: Nanos,
     /// Delay of the last frame beyond the lag.
     excess: Nanos,
-    /// True if the sender lost more time in the last window than it can make good in a window.
+    /// True if the sender lost more time in the last window than it can catch up in a window.
     is_starved: bool,
 }
 
@@ -73,18 +73,19 @@ impl SenderLag {
     }
 
     /// Returns the time up to which due frames may leave.
-    pub(crate) fn schedule_time(&self, now: MonoTime) -> MonoTime {
+    pub(crate) fn latest_allowed_due_time(&self, now: MonoTime) -> MonoTime {
         now - self.current_lag(now)
     }
 
-    /// Returns when a frame that is due at `due` may leave, at the latest.
+    /// Returns when a frame that is due at `due` may leave if the lag stays as it is `now`. The lag shrinks, so the
+    /// frame may leave earlier.
     pub(crate) fn release_time(&self, due: MonoTime, now: MonoTime) -> MonoTime {
         due + self.current_lag(now)
     }
 
     /// Returns until when to wait for the frame that may leave at `release`. A sender that catches up spins instead of
     /// sleeping: each late wake-up would make it later.
-    pub(crate) fn wait_until(&self, release: MonoTime, now: MonoTime) -> MonoTime {
+    pub(crate) fn wait_deadline(&self, release: MonoTime, now: MonoTime) -> MonoTime {
         let spins = self.current_lag(now) > Nanos::ZERO && release.since(now) < MIN_SLEEP_WAIT;
         if spins { release.min(now + WAKE_UP_LEAD) } else { release }
     }
@@ -93,7 +94,7 @@ impl SenderLag {
     /// between any two of them.
     pub(crate) fn update_lag(&mut self, due: MonoTime, now: MonoTime) {
         let behind = now.since(due);
-        // The common case first: this runs before every frame.
+        // The common case comes first, because this runs before every frame.
         if self.lag == Nanos::ZERO && behind <= ON_TIME_TOLERANCE {
             self.hold_ups.excess = Nanos::ZERO;
             return;
@@ -141,7 +142,7 @@ mod tests {
             }
             catch_up.update_lag(at(gap * next), at(now));
             let due = |sent: &Vec<u64>| at(gap * sent.len() as u64);
-            while (sent.len() as u64) < frames && due(&sent) <= catch_up.schedule_time(at(now)) {
+            while (sent.len() as u64) < frames && due(&sent) <= catch_up.latest_allowed_due_time(at(now)) {
                 sent.push(now);
             }
         }

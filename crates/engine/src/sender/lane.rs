@@ -13,7 +13,7 @@ use packetrig_units::{FrameSize, MonoTime, Nanos};
 use packetrig_wire::tag::{TagKey, TagStamp};
 use std::sync::Arc;
 
-/// Significant digits of the send-time histograms; enough for the error of an error.
+/// Significant digits of the send-time histograms. Errors of send times need no higher resolution.
 const HISTOGRAM_DIGITS: u8 = 2;
 
 pub(super) struct StreamLane {
@@ -58,7 +58,7 @@ impl StreamLane {
     /// Continues with this segment after being held.
     pub(super) fn begin_segment(&mut self, segment: StreamSegment) {
         // Counts since the last start begin at zero. Counts of the whole run continue (decision 0009).
-        if segment.is_fresh() {
+        if segment.starts_at_first_frame() {
             self.before_start = (self.counts.frames, self.counts.bytes);
             self.counts.since_start = SinceStart::default();
         }
@@ -88,7 +88,7 @@ impl StreamLane {
         now: MonoTime,
         slot: &mut [u8],
     ) -> Option<usize> {
-        // The time of building, not the due time: latency must not include the sender's own delay.
+        // The stamp is the time of building, not the due time: latency must not include the sender's own delay.
         let stamp = TagStamp { key, stream: self.spec.number, time: now.as_nanos() };
         let len = match &mut self.frames {
             StreamFrames::Made(take) => {
@@ -135,7 +135,7 @@ impl StreamLane {
             (StreamFrames::Played(playing), Some(elapsed)) => {
                 playing.frames_due_before(&self.spec.timeline, sent, elapsed)
             }
-            (StreamFrames::Made(take), Some(elapsed)) => take.frames_due_before(elapsed).min(self.end),
+            (StreamFrames::Made(take), Some(elapsed)) => take.first_number_due_from(elapsed).min(self.end),
             // An endless stream that was not stopped has no unsent frames.
             (_, None) if self.end == u64::MAX => sent,
             (_, None) => self.end,

@@ -26,12 +26,12 @@ impl StallLog {
     /// Records how far behind the sender is now; zero if it is on time.
     pub(crate) fn record_lag(&mut self, behind: Nanos, now: MonoTime) {
         if self.is_open {
-            self.extend_last(behind, now);
+            self.extend_last_stall(behind, now);
         } else if behind > STALL_THRESHOLD {
             self.is_open = true;
             // If the list is full, the last event covers all later ones, which is too wide but misses nothing.
             if self.events.len() == MAX_STORED_STALLS {
-                self.extend_last(behind, now);
+                self.extend_last_stall(behind, now);
             } else {
                 let what = PortEventKind::SenderStalled { most_late: behind };
                 // The stall began when the late frame was due.
@@ -40,7 +40,7 @@ impl StallLog {
         }
     }
 
-    fn extend_last(&mut self, behind: Nanos, now: MonoTime) {
+    fn extend_last_stall(&mut self, behind: Nanos, now: MonoTime) {
         self.is_open = behind > Nanos::ZERO;
         let Some(last) = self.events.last_mut() else { return };
         if let PortEventKind::SenderStalled { most_late } = last.what {

@@ -142,7 +142,7 @@ impl SimulatedLink {
         }
         if self.spec.hold.is_faulty_at(position, &mut self.dice) {
             self.truth.held.push(position);
-            // At the end of a run no frame may follow, and a test must not wait for one forever.
+            // A held frame also has a deadline: at the end of a run, there may be no further frame that releases it.
             let deadline = arrival + MAX_HOLD_AT;
             self.held.push(HeldFrame { buffer, remaining: self.spec.hold_for, deadline });
             return;

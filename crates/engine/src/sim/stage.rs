@@ -36,7 +36,7 @@ struct StageRound {
 }
 
 impl SimulationStage<'_> {
-    /// Gives an order to all parts, receivers first.
+    /// Applies a control to all receivers and senders, receivers first.
     pub fn apply_control(&mut self, control: StreamControl) {
         // Receivers first, as in the rig: no frame may arrive before its receiver has the start.
         self.receivers.iter_mut().for_each(|receiver| receiver.apply_control(control));

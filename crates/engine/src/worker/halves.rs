@@ -66,7 +66,7 @@ impl WorkerTask for SendingHalf {
     }
 
     fn wait_for_work_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
-        // The clock sleeps until shortly before the instant; a wait for orders would wake late.
+        // The clock sleeps until shortly before the deadline; a wait for commands would wake late.
         clock.wait_until(until);
         Ok(())
     }

@@ -1,9 +1,9 @@
-//! Listens at an interface for headers: the program in the driver parses the common headers, stamps them, and delivers
+//! Listens on an interface for headers: the program in the driver parses the common headers, stamps them, and delivers
 //! a record that identifies the flow. Of frames that it cannot parse it delivers the beginning.
 //!
 //! `flow::parse::unified` interprets the record. The filter runs first, as for [`XdpTap`](super::XdpTap).
 //!
-//! Invariant: every frame that the filter accepts is given as record or beginning, or counted as dropped.
+//! Invariant: every frame that the filter accepts is delivered as a record or its beginning, or counted as dropped.
 
 use super::stamp_kind_for;
 use super::tap::{XdpTapOptions, filter_translator};
@@ -53,7 +53,7 @@ impl HeaderListener {
         let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
         let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(&location.interface)?;
         // Without native XDP the program runs in the kernel's generic path, with the same result.
-        let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
+        let features = netdev::read_xdp_features(&netns, link.index).unwrap_or_default();
         let rx = XdpRxOptions {
             native: features.native,
             snap: options.snap_len.unwrap_or(KEPT_FRAME_BYTES),
@@ -93,7 +93,7 @@ impl HeaderListener {
         given
     }
 
-    /// Stops receiving: frames go to the kernel's stack uncounted. Headers in the rings are still given.
+    /// Stops receiving: frames go to the kernel's stack uncounted. Headers in the rings are still delivered.
     pub fn stop_receiving(&mut self) -> Result<(), Error> {
         Ok(self.rings.stop_intake()?)
     }

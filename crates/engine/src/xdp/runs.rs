@@ -78,7 +78,7 @@ impl RunPlanner {
         let span = last.saturating_sub(spec.timeline.due_time(number)).as_u64();
         // The mean distance within this run, in 2^-20 ns. Rounded down it is short by at most a sixty-fourth of a
         // nanosecond over the longest run, and the next run starts from the exact schedule.
-        // The shift keeps all bits up to 2^44 ns, almost five hours; a grant is much shorter.
+        // The shift keeps all bits of spans up to 2^44 ns, almost five hours; a run is much shorter.
         let step = (span << 20).checked_div(count - 1).unwrap_or(0);
         *next += count;
         if spec.timeline.total_frames().is_none_or(|total| *next < total) {

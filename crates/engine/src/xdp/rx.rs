@@ -60,7 +60,7 @@ impl FrameRx for XdpFrames {
     }
 
     fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
-        // Polled: the rings hold much more than arrives in this time.
+        // The rings are polled: they hold much more than arrives in this time.
         clock::sleep_until_ns(clock::monotonic_ns() + within.min(self.look_again).as_u64());
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! The transmit half at the frame level: an AF_XDP socket, for streams that live frames cannot reproduce.
 //!
-//! A full queue never loses a frame: it is entered again. Frames that the kernel does not take for a second without a
-//! break (link down) are withdrawn and counted as refused.
+//! A full queue never loses a frame: the next flush hands the frame over again. Frames that the kernel does not take
+//! for a second without a break (link down) are withdrawn and counted as refused.
 
 use crate::Error;
-use crate::packet::{ENETDOWN_ERRNO, InterfaceMeter, StallWatch, lost_on_transmit};
+use crate::packet::{ENETDOWN_ERRNO, InterfaceMeter, StallWatch, frames_lost_on_transmit};
 use crate::port::FrameTx;
 use packetrig_stats::port::TxCounters;
 use packetrig_sys::xsk::{CopyMode, XskTx};
@@ -71,8 +71,9 @@ impl FrameTx for SocketTx {
             // The kernel never completes faulty frames; they stay pending, so they are not among the refused.
             refused: counts.refused + self.socket.faulty_entries(),
             on_wire: interface.map(|counters| counters.tx_frames),
-            dropped: interface
-                .map(|counters| lost_on_transmit(handed_over, counters.tx_frames, counters.tx_dropped)),
+            dropped: interface.map(|counters| {
+                frames_lost_on_transmit(handed_over, counters.tx_frames, counters.tx_dropped)
+            }),
         })
     }
 }

@@ -139,16 +139,17 @@ impl XdpHold {
 impl HeldPort for XdpHold {
     fn await_ready(&mut self) -> Result<(), Error> {
         self.port.await_carrier()?;
-        // Chosen already while the port was opened.
+        // The socket was chosen while the port was opened.
         if self.socket.is_some() {
             return Ok(());
         }
-        match netdev::xdp_features(&self.netns, self.index) {
+        match netdev::read_xdp_features(&self.netns, self.index) {
             Ok(features) if !features.transmit => self.switch_to_socket(
                 features,
                 Some("the interface, or the far end of its cable, does not accept them"),
             ),
-            // The interface does, or the kernel cannot tell: then the far end's counters show whether frames arrive.
+            // The interface accepts live frames, or the kernel cannot tell. In the second case the far end's counters
+            // show whether frames arrive.
             _ => Ok(()),
         }
     }

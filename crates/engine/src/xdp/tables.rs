@@ -85,7 +85,9 @@ impl CompiledTables {
             };
             let shape = self.compile_shape(lane, number_in_tag, &parts, ops)?;
             if self.tables.shapes.len() == MAX_SHAPES {
-                return Err(format!("its plan has more than {MAX_SHAPES} combinations of stream and size"));
+                return Err(format!(
+                    "the plan has more than {MAX_SHAPES} combinations of stream and frame size"
+                ));
             }
             shapes.insert(size, clamp_to_u32(self.tables.shapes.len()));
             self.tables.shapes.push(shape);
@@ -158,7 +160,7 @@ impl CompiledTables {
                 };
                 if span > u128::from(u64::MAX) {
                     return Err(
-                        "a random field draws from more than 2^64 values, but not from all values".into()
+                        "a random field has a range of more than 2^64 values, but not of all values".into()
                     );
                 }
                 let random = FieldValues::with_kind(FieldChangeKind::Random);
@@ -226,7 +228,9 @@ fn check_limits(parts: &TemplateParts) -> Result<(), String> {
         (parts.checks.len(), MAX_CHECKSUMS, "checksums"),
     ];
     match limits.into_iter().find(|(found, most, _)| found > most) {
-        Some((found, most, what)) => Err(format!("{found} {what}, but live frames have room for {most}")),
+        Some((found, most, what)) => {
+            Err(format!("it has {found} {what}, but live frames have room for {most}"))
+        }
         None => Ok(()),
     }
 }

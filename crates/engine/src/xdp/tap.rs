@@ -1,10 +1,10 @@
-//! Listens at an interface through XDP, for captures at rates that the kernel's own receive path does not reach.
+//! Listens on an interface through XDP, for captures at rates that the kernel's own receive path does not reach.
 //!
 //! The filter runs before the rings, so an unwanted frame costs next to nothing and goes on to the kernel's
 //! stack. Captured frames end here, unless the user wants them to go on. This tap neither locks the interface
 //! nor makes it quiet.
 //!
-//! Invariant: a frame is given if and only if the filter accepts it.
+//! Invariant: a frame is delivered if and only if the filter accepts it.
 
 use super::XdpFrames;
 use crate::Error;
@@ -23,7 +23,7 @@ use packetrig_wire::bpf::{EbpfInsn, FilterEndings, FilterProgram, ProgramRefusal
 
 #[derive(Clone, Debug)]
 pub struct XdpTapOptions {
-    /// Filter of the frames to give; `None` gives all.
+    /// Filter of the frames to deliver; `None` delivers all.
     pub filter: Option<FilterProgram>,
     /// Bytes needed of each frame.
     pub snap_len: Option<u32>,
@@ -31,7 +31,7 @@ pub struct XdpTapOptions {
     pub pass: bool,
 }
 
-/// An interface that is being listened at.
+/// An open XDP tap on an interface.
 #[derive(Debug)]
 pub struct XdpTap {
     frames: XdpFrames,
@@ -40,13 +40,13 @@ pub struct XdpTap {
 }
 
 impl XdpTap {
-    /// Starts to listen at the interface of this location.
+    /// Starts to listen on the interface at this location.
     pub fn open_interface(location: &PortLocation, options: &XdpTapOptions) -> Result<Self, Error> {
         let name = location.to_string();
         let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref())?;
         let link = NamespaceLinks::open_in(&netns)?.find_link_by_name(&location.interface)?;
         // Without native XDP the program runs in the kernel's generic path, with the same result.
-        let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
+        let features = netdev::read_xdp_features(&netns, link.index).unwrap_or_default();
         let snap = options.snap_len.unwrap_or(MAX_WHOLE_FRAME_BYTES);
         let rx = XdpRxOptions {
             native: features.native,
@@ -78,8 +78,8 @@ impl XdpTap {
         self.is_up
     }
 
-    /// Stops receiving: frames go to the kernel's stack uncounted. Frames in the rings are given at
-    /// once, or [`packetrig_sys::xdp::rx::MIN_FRAME_AGE_NS`] later.
+    /// Stops receiving: frames go to the kernel's stack uncounted. Frames in the rings are delivered immediately, or
+    /// [`packetrig_sys::xdp::rx::MIN_FRAME_AGE_NS`] later.
     pub fn stop_receiving(&mut self) -> Result<(), Error> {
         self.frames.stop_receiving()
     }
@@ -96,14 +96,14 @@ pub fn filter_translator<'a>(
     program: &'a FilterProgram,
 ) -> Result<impl Fn(&[BpfInstruction], &[BpfInstruction]) -> Vec<BpfInstruction> + use<'a>, Error> {
     // Whether the filter can be translated does not depend on the code that follows it.
-    translate_filter(program, &[], &[]).map_err(|reason| not_translated(name, reason))?;
+    translate_filter(program, &[], &[]).map_err(|reason| untranslatable_filter_error(name, reason))?;
     Ok(|wanted: &[BpfInstruction], others: &[BpfInstruction]| {
         translate_filter(program, wanted, others).unwrap_or_default()
     })
 }
 
-fn not_translated(name: &str, reason: ProgramRefusal) -> Error {
-    Error::Filter { expression: name.to_owned(), reason }
+fn untranslatable_filter_error(name: &str, reason: ProgramRefusal) -> Error {
+    Error::Filter { expression: format!("the filter for {name}"), reason }
 }
 
 /// Translates the filter, with the kernel's instructions at its two ends.

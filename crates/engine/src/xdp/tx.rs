@@ -1,8 +1,8 @@
 //! The transmit half at the stream level: plans runs a little ahead and reads the program's counters.
 //!
-//! The program never has more than [`RUN_LEAD_TIME`] of work ahead, so a sender whose process stops sending orders stops soon
-//! after; under a lease it has at most [`MAX_AHEAD`], and nothing that is due after the lease. Frames count in the
-//! second in which the counters show them, within [`RUN_PLAN_INTERVAL`] of leaving.
+//! The program never has more than [`RUN_LEAD_TIME`] of work ahead, so it stops soon after this process stops giving it
+//! runs. Under a lease it has at most [`MAX_AHEAD`] of work, and nothing that is due after the lease. Frames count in
+//! the second in which the counters show them, within [`RUN_PLAN_INTERVAL`] of leaving.
 
 use super::runs::RunPlanner;
 use super::tables::{self, CompiledTables};
@@ -125,7 +125,7 @@ impl LiveSender {
     }
 
     /// Stops permanently if the lease has expired.
-    fn stop_without_lease(&mut self, start: MonoTime, now: MonoTime) {
+    fn stop_if_lease_expired(&mut self, start: MonoTime, now: MonoTime) {
         // Earlier there is nothing to stop, and the lease may be renewed by then.
         if self.stopped.is_some() || now + MAX_AHEAD < start {
             return;
@@ -188,7 +188,7 @@ impl LiveSender {
     }
 
     /// Adds the frames sent since the last call to the current second.
-    fn count_sent(&mut self, now: MonoTime) {
+    fn count_sent_frames(&mut self, now: MonoTime) {
         let Some(live) = &self.live else { return };
         let Some(start) = self.start else { return };
         let mut sent = 0;
@@ -235,12 +235,12 @@ impl LiveSender {
         }
         self.ended = true;
         // The thread has ended, so these counts are the last ones.
-        self.count_sent(MonoTime::from_nanos(clock::monotonic_ns()));
+        self.count_sent_frames(MonoTime::from_nanos(clock::monotonic_ns()));
         Ok(())
     }
 
     /// Returns whether the end of the lease kept frames of this lane from being sent.
-    fn is_cut(&self, lane: usize) -> bool {
+    fn is_cut_by_lease(&self, lane: usize) -> bool {
         let total = self.streams[lane].timeline.total_frames();
         self.lease_ended && total.is_none_or(|total| self.counted[lane].frames < total)
     }
@@ -251,9 +251,9 @@ impl LiveSender {
         let mut send_error = Latency::with_digits(HISTOGRAM_DIGITS);
         let mut stamp_bound = Latency::with_digits(HISTOGRAM_DIGITS);
         if let Some(live) = &self.live {
-            let errors = live.lane_errors(clamp_to_u32(lane));
+            let errors = live.lane_error_histogram(clamp_to_u32(lane));
             fill_histogram(&mut send_error, &errors, counts.error_max_ns, 1.0);
-            let (bounds, longest) = live.hand_over_bounds();
+            let (bounds, longest) = live.hand_over_histogram();
             let frames: u64 = bounds.iter().sum();
             // Batches hold frames of all streams: each stream gets its share.
             let share = if frames == 0 { 0.0 } else { counts.frames as f64 / frames as f64 };
@@ -261,7 +261,10 @@ impl LiveSender {
         }
         SendResult {
             stream: spec.number.into(),
-            counts: StreamTxCounts { lease_ended: self.is_cut(lane), ..stream_counts(counts, false) },
+            counts: StreamTxCounts {
+                lease_ended: self.is_cut_by_lease(lane),
+                ..stream_counts(counts, false)
+            },
             planned: spec.planned_frames(self.start, self.stopped, counts.frames),
             send_error,
             stamp_bound,
@@ -312,7 +315,7 @@ fn fill_histogram(times: &mut Latency, frames: &[u64], longest: u64, share: f64)
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "a share of a count is one"
+            reason = "a share of a frame count fits a frame count"
         )]
         let frames = ((*frames as f64 * share).round() as u64).max(1);
         times.record_repeated_time(Nanos::new(buckets::largest_value(bucket).min(longest)), frames);
@@ -323,7 +326,7 @@ fn fill_histogram(times: &mut Latency, frames: &[u64], longest: u64, share: f64)
 fn choose_batch_size(streams: &[Arc<StreamSpec>]) -> u32 {
     let in_time: u64 = streams.iter().map(|spec| spec.timeline.rate.frames_within(MAX_BATCH_TIME)).sum();
     let most = clamp_to_u32(in_time).clamp(1, MAX_BATCH);
-    // `LiveTx::open` accepts powers of two only.
+    // `LiveTx::open_on_interface` accepts powers of two only.
     1 << most.ilog2()
 }
 
@@ -349,7 +352,7 @@ impl StreamTx for LiveSender {
     fn apply_control(&mut self, control: StreamControl) {
         match control {
             StreamControl::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
-                // An order has no result, so the next step returns the error.
+                // This function returns no result, so the next step returns the error.
                 self.trouble = self.begin_sending(start).err();
             }
             StreamControl::StartAt(_) => {}
@@ -379,9 +382,9 @@ impl StreamTx for LiveSender {
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble);
         }
-        self.stop_without_lease(start, now);
+        self.stop_if_lease_expired(start, now);
         self.push_due_runs(now)?;
-        self.count_sent(now);
+        self.count_sent_frames(now);
         if self.stopped.is_some() || self.has_sent_everything() {
             self.end_thread()?;
             return Ok(NextStep::Done);
@@ -389,9 +392,9 @@ impl StreamTx for LiveSender {
         let live = self.live.as_mut().ok_or(Error::Bug("a sender started before it was armed"))?;
         // An error of the program's thread becomes an error of this worker.
         live.check_thread()?;
-        // Impossible for tables that `tables` has compiled, so it is a bug.
+        // This cannot happen for tables that `tables` has compiled, so it is a bug.
         if live.read_progress().failed > 0 {
-            return Err(Error::Bug("the send program could not make a frame"));
+            return Err(Error::Bug("the BPF program for sending could not build a frame"));
         }
         Ok(NextStep::IdleUntil(now.max(start - RUN_LEAD_TIME) + RUN_PLAN_INTERVAL))
     }
@@ -400,7 +403,7 @@ impl StreamTx for LiveSender {
         let is_sending = self.start.is_some() && !self.ended;
         let lanes = self.counted.iter().enumerate();
         let counts = lanes.map(|(lane, counts)| StreamTxCounts {
-            lease_ended: self.is_cut(lane),
+            lease_ended: self.is_cut_by_lease(lane),
             ..stream_counts(*counts, is_sending)
         });
         counts.collect()
@@ -415,7 +418,7 @@ impl StreamTx for LiveSender {
             refused: 0,
             on_wire: interface.map(|counters| counters.tx_frames),
             dropped: interface.map(|counters| {
-                crate::packet::lost_on_transmit(built, counters.tx_frames, counters.tx_dropped)
+                crate::packet::frames_lost_on_transmit(built, counters.tx_frames, counters.tx_dropped)
             }),
         })
     }

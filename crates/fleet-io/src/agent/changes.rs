@@ -1,9 +1,9 @@
 //! Performs changes to a steered run on the data plane.
 //!
-//! A change that cannot be made ends nothing; the next sample finds a worker that died.
+//! A change that cannot be made does not end the run. If a worker has died, the next sample of counts reports it.
 
 use super::{AgentShell, NodePlan, require_part};
-use crate::blame::node_fault_of;
+use crate::blame::engine_error_to_fault;
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::agent::AgentEvent;
@@ -16,7 +16,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
     pub(super) fn apply_change(&mut self, order: &ChangeOrder) -> Result<Option<AgentEvent>, NodeFault> {
         let plane = require_part(&mut self.plane)?;
         let fault = match Self::read_plan_change(require_part(&mut self.plan)?, &order.steer) {
-            Ok(change) => plane.apply_change(&change).err().map(|error| node_fault_of(&error)),
+            Ok(change) => plane.apply_change(&change).err().map(|error| engine_error_to_fault(&error)),
             Err(fault) => Some(fault),
         };
         // The plan grows only by changes that were made, so its stream numbers stay those of the controller.
@@ -35,15 +35,16 @@ impl<E: Endpoint> AgentShell<'_, E> {
         let done = match step {
             ChangeStep::Hold(steer) => return self.hold_streams_for_change(number, &steer),
             ChangeStep::Announce { held, at } => {
-                // From here on the change is final, even if it failed here: a plan that grows on one node grows on all (decision 0009).
-                let fault = plane.announce_change(&held, at).err().map(|error| node_fault_of(&error));
+                // From here on the change is final, even if it failed here: a plan that grows on one node grows on all
+                // (decision 0009).
+                let fault = plane.announce_change(&held, at).err().map(|error| engine_error_to_fault(&error));
                 self.accept_change()?;
                 return Ok(Some(AgentEvent::Announced(number, fault)));
             }
             ChangeStep::Begin { at } => plane.begin_change(at),
             ChangeStep::Undo => plane.undo_change(),
         };
-        self.steered_event(number, done.err().map(|error| node_fault_of(&error)))
+        self.steered_event(number, done.err().map(|error| engine_error_to_fault(&error)))
     }
 
     fn hold_streams_for_change(
@@ -54,30 +55,31 @@ impl<E: Endpoint> AgentShell<'_, E> {
         let plane = require_part(&mut self.plane)?;
         // The growth stays a proposal until the change is announced or another one is read.
         let change = Self::read_plan_change(require_part(&mut self.plan)?, steer);
-        let held =
-            change.and_then(|change| plane.hold_for_change(&change).map_err(|error| node_fault_of(&error)));
+        let held = change
+            .and_then(|change| plane.hold_for_change(&change).map_err(|error| engine_error_to_fault(&error)));
         Ok(Some(match held {
             Ok(held) => AgentEvent::Held(number, held, None),
             Err(fault) => AgentEvent::Held(number, Vec::new(), Some(fault)),
         }))
     }
 
-    /// Reads a change into the growth of the plan. This is the only place where the document of a change is read on a node.
+    /// Reads a change into the growth of the plan. This is the only place where the document of a change is
+    /// read on a node.
     fn read_plan_change(
         own: &mut NodePlan,
         change: &PlanChange,
     ) -> Result<PlanChange<PlanGrowth>, NodeFault> {
-        // A change that was read before and not made is forgotten, even if this one leaves the plan alone.
+        // The proposal of an earlier change that was not made is dropped, even if this change does not alter the plan.
         own.plan.drop_proposal();
-        let read = change.clone().try_map(|document| {
+        let read = change.clone().try_map_document(|document| {
             let newer = document.read_document(own.reading)?;
             Ok(own.plan.propose_plan(newer.plan()))
         });
-        read.map_err(|problems: PlanProblems| node_fault_of(&problems.into()))
+        read.map_err(|problems: PlanProblems| engine_error_to_fault(&problems.into()))
     }
 
-    /// Accepts a decided change. If the plan grows by it, new streams may come from other nodes, so the relations of their clocks to
-    /// this node's are set.
+    /// Accepts a change that is final. If the plan grows by it, this node may receive new streams from other nodes, so
+    /// the shifts between their clocks and this node's are set.
     fn accept_change(&mut self) -> Result<(), NodeFault> {
         let own = require_part(&mut self.plan)?;
         // Without a proposal the change left the plan as it is: there are no new streams and no new clocks.
@@ -95,7 +97,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
         shifted.map_err(|error| self.record_failure(error))
     }
 
-    /// The event for a change that is done, or has failed, with the counts right after it.
+    /// Returns the event for a change that is done or has failed, with the counts right after it.
     fn steered_event(
         &mut self,
         number: u64,
@@ -103,7 +105,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
     ) -> Result<Option<AgentEvent>, NodeFault> {
         Ok(Some(match require_part(&mut self.plane)?.sample_counts() {
             Ok(sample) => AgentEvent::Steered(number, fault, Box::new(sample)),
-            Err(error) => self.failed_event(error),
+            Err(error) => self.record_failed_event(error),
         }))
     }
 }

@@ -1,4 +1,4 @@
-//! The steps of a run on the data plane: prepare, arm, finish, keep the result.
+//! Performs the steps of a run on the data plane: prepare, arm, finish, store the result.
 
 use super::{AgentShell, MAX_SAMPLE_INTERVAL, NodePlan, not_prepared_fault, require_part};
 use crate::membership::NodeMembership;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 impl<E: Endpoint> AgentShell<'_, E> {
     pub(super) fn prepare_run(&mut self, preparation: &RunPreparation) -> AgentEvent {
-        // On one machine the user's own preparation is used, so nothing is taken out of it.
+        // On a single machine the user's own preparation is used unchanged.
         let own = match (&mut self.membership, self.agent.head()) {
             (Some(member), Some(head)) => match member.prepare_run(head, preparation) {
                 Ok(own) => own,
@@ -22,10 +22,11 @@ impl<E: Endpoint> AgentShell<'_, E> {
         };
         let plan = match NodePlan::read_plan(&own, self.membership.is_some()) {
             Ok(plan) => plan,
-            Err(problems) => return self.failed_event(problems.into()),
+            Err(problems) => return self.record_failed_event(problems.into()),
         };
         let prepared = self.planes.prepare_plane(&own, Arc::clone(plan.plan.current()));
-        // The rig has checked the owner's permit. Only for a permitted run does this node keep results and compare clocks.
+        // The rig has checked the owner's permit. Only for a permitted run does this node keep results and compare
+        // clocks.
         if let (Ok(_), Some(member), Some(head)) = (&prepared, &mut self.membership, self.agent.head())
             && let Err(error) = member.begin_run(head, &own, plan.plan.current())
         {
@@ -35,12 +36,12 @@ impl<E: Endpoint> AgentShell<'_, E> {
         match prepared {
             Ok((plane, ports)) => {
                 self.plane = Some(plane);
-                // These ports have new receivers: the receivers of the earlier run ended with its plane.
+                // The receivers of the earlier run ended with its plane, so these ports are not armed yet.
                 self.is_armed = false;
                 self.report_every = own.say_every.min(MAX_SAMPLE_INTERVAL);
                 AgentEvent::Prepared(ports)
             }
-            Err(error) => self.failed_event(error),
+            Err(error) => self.record_failed_event(error),
         }
     }
 
@@ -49,10 +50,10 @@ impl<E: Endpoint> AgentShell<'_, E> {
         if !self.is_armed
             && let Err(error) = plane.arm_ports()
         {
-            return Ok(Some(self.failed_event(error)));
+            return Ok(Some(self.record_failed_event(error)));
         }
         self.is_armed = true;
-        // A further attempt continues with the same receivers, so with the same watch on the process.
+        // A further attempt continues with the same receivers, so the process is watched without a break.
         if self.pulse.is_none() {
             match ProcessPulse::start_watching() {
                 Ok(pulse) => self.pulse = Some(pulse),
@@ -64,8 +65,8 @@ impl<E: Endpoint> AgentShell<'_, E> {
         {
             return Err(error.to_fault());
         }
-        // Waits for the first series of probes: T and the senders' clocks are converted by this fit, so the
-        // controller gets the fit before it confirms a start.
+        // This waits for the first series of clock probes. T and the times of other senders are converted with this
+        // fit, so the controller gets it before it confirms a start.
         let clock = self.membership.as_mut().and_then(NodeMembership::compare_clocks);
         if let (Some(clock), Some(head)) = (clock, self.agent.head().cloned()) {
             self.post_to_controller(MessageBody::Clock(head, Box::new(clock)));
@@ -79,7 +80,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
         let outcome = self.finished.insert(plane).finish_run(&name, sent);
         Ok(Some(match outcome {
             Ok(mut result) => {
-                // A process that was stopped cannot have noticed its losses: the result carries the doubt.
+                // A process that was stopped cannot have noticed its losses, so the result gets a caveat.
                 let standstills = self.pulse.take().map(|pulse| pulse.standstills());
                 result.caveats.extend(standstill_caveat(
                     &standstills.unwrap_or_default(),
@@ -88,7 +89,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
                 ));
                 AgentEvent::Finished(Arc::new(result))
             }
-            Err(error) => self.failed_event(error),
+            Err(error) => self.record_failed_event(error),
         }))
     }
 

@@ -10,8 +10,8 @@ pub(super) const MAX_WAIT_DURING_RUN: Nanos = Nanos::from_millis(10);
 const MAX_WAIT_WITHOUT_RUN: Nanos = Nanos::from_millis(200);
 /// Shortest time between two checks whether senders are done.
 const MIN_SENDER_CHECK_INTERVAL: Nanos = Nanos::from_millis(1);
-/// The end of the senders is noticed within this part of the time that they have been sending: the end of a short run is not held
-/// up, and a long run costs few looks.
+/// The agent notices the end of the senders within this fraction of the time for which they have been sending. So a
+/// short run ends without delay, and a long run needs few checks.
 const SENDER_CHECK_DIVISOR: u64 = 64;
 
 /// Time until the next check whether senders are done, by the time for which they have been sending.
@@ -20,10 +20,10 @@ pub(super) fn senders_check_interval(sending: Nanos) -> Nanos {
 }
 
 impl<E: Endpoint> AgentShell<'_, E> {
-    /// Longest wait for a message.
+    /// Longest time to wait for a message before everything else is checked.
     pub(super) fn longest_wait(&self) -> Nanos {
         match self.sending_since {
-            // On one machine the end of the run waits until the agent notices it, so there is no rest.
+            // On a single machine the run ends only when the agent notices it, so the wait stays short there.
             _ if self.membership.is_some() && self.agent.is_idle() => MAX_WAIT_WITHOUT_RUN,
             Some(since) if self.agent.awaits_senders() => senders_check_interval(now().since(since)),
             _ => MAX_WAIT_DURING_RUN,

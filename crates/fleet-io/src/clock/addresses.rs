@@ -8,18 +8,20 @@ const MAX_CLOCKS: usize = 64;
 /// First port that is not reserved for services.
 const FIRST_FREE_PORT: u16 = 1024;
 
-/// Refuses addresses that a node must not ask. Questions leave through this machine's own routes, some each second: a controller must not
-/// direct them to many machines (broadcast, multicast) or to the port of a service.
+/// Refuses addresses to which a node must not send clock probes. The probes leave through this machine's own
+/// routes, several each second: a controller must not direct them to many machines (broadcast, multicast) or to the
+/// port of a service.
 pub(crate) fn check_clock_addresses(clock: &ClockServer) -> Result<(), String> {
     if clock.at.len() <= MAX_CLOCKS && clock.at.iter().all(is_unicast_and_unreserved) {
         return Ok(());
     }
     Err(format!(
-        "the controller's clock has to be at unicast addresses with ports from {FIRST_FREE_PORT} on, {MAX_CLOCKS} at most"
+        "the controller's clock server must have at most {MAX_CLOCKS} addresses, each of them unicast and \
+         with a port from {FIRST_FREE_PORT} on"
     ))
 }
 
-/// Returns whether this is a unicast address with a port that no service has.
+/// Returns whether this is a unicast address with a port that is not reserved for services.
 fn is_unicast_and_unreserved(at: &SocketAddr) -> bool {
     // An IPv4-mapped address (RFC 4291, 2.5.5.2) such as `::ffff:255.255.255.255` reaches the IPv4 address in it.
     let ip = at.ip().to_canonical();

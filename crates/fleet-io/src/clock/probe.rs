@@ -1,4 +1,4 @@
-//! The form of a probe and of its answer.
+//! Encodes and decodes clock probes and their answers.
 //!
 //! ```text
 //!  0        8      16        24        32                48
@@ -6,10 +6,11 @@
 //! | mark   | number | heard   | answered| seal (HMAC/2)   |
 //! +--------+--------+---------+---------+-----------------+
 //! ```
-//! Big-endian; times are nanoseconds of the controller's monotonic clock. A question has the number of its node's key instead of
-//! the first and zero instead of the second.
+//! Big-endian; times are nanoseconds of the controller's monotonic clock. A question has the number of its node's key
+//! in the field `heard`, and zero in the field `answered`.
 //!
-//! Each node has its own key, made of the controller's key and the node's name: the key of one node cannot move the clock of another.
+//! Each node has its own key, derived from the controller's key and the node's name. So a node with its own key cannot
+//! falsify the clock comparison of another node.
 
 use hmac::{Hmac, KeyInit, Mac};
 use packetrig_fleet::message::ClockKey;
@@ -53,10 +54,10 @@ impl ClockProbe {
     /// Reads a probe; `None` for bytes that are not sealed with `key`.
     pub(super) fn from_sealed_bytes(bytes: &[u8], key: &ClockKey) -> Option<Self> {
         let bytes: &[u8; CLOCK_PROBE_BYTES] = bytes.try_into().ok()?;
-        // HMAC cut to its first half, which RFC 2104 (section 5) allows; compared in constant time.
+        // The HMAC is truncated to its first half, which RFC 2104 (section 5) allows. It is compared in constant time.
         seal_mac(key, &bytes[..32]).verify_truncated_left(&bytes[32..]).ok()?;
         let number = word_at(bytes, 8)?;
-        // The mark is under the seal, so a question that is sent back cannot pass for an answer.
+        // The seal covers the mark, so a question that is sent back cannot pass for an answer.
         match bytes[..8].try_into().ok()? {
             CLOCK_QUESTION_MAGIC => Some(Self::Question { number, key_number: word_at(bytes, 16)? }),
             CLOCK_ANSWER_MAGIC => Some(Self::Answer {
@@ -69,7 +70,7 @@ impl ClockProbe {
     }
 }
 
-/// The number of the key that sealed the question, as the question claims. The seal has not been checked yet.
+/// Reads the number of the key with which a question claims to be sealed. The seal is not checked here.
 pub(super) fn parse_key_number(bytes: &[u8]) -> Option<u64> {
     let bytes: &[u8; CLOCK_PROBE_BYTES] = bytes.try_into().ok()?;
     let is_question = bytes[..8] == CLOCK_QUESTION_MAGIC;
@@ -90,13 +91,13 @@ pub(super) fn key_number(node: &NodeName) -> u64 {
 /// Derives the key with this number from the controller's key.
 pub(super) fn derive_numbered_key(controller: &ClockKey, key_number: u64) -> ClockKey {
     let mut text = *b"packetrig clock 1 ........";
-    // The text makes these keys different from all other keys that are made of the controller's key.
+    // The text makes these keys different from all other keys that are derived from the controller's key.
     text[18..].copy_from_slice(&key_number.to_be_bytes());
     ClockKey(seal_mac(controller, &text).finalize().into_bytes().into())
 }
 
 fn seal_mac(key: &ClockKey, bytes: &[u8]) -> Hmac<Sha256> {
-    // 32 bytes fit a block of any hash: they are never refused.
+    // A key of 32 bytes fits into one block of 64 bytes, so it is used as it is.
     let mut block = [0; 64];
     block[..key.0.len()].copy_from_slice(&key.0);
     let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());

@@ -1,8 +1,8 @@
 //! The node's side: asks the controller's clock again and again during a run.
 //!
-//! A quick series comes first, so that a run can be armed at once. Then a probe follows every quarter of a second, so that
-//! the drift between the clocks is seen. All addresses of the controller are tried; the fastest one is kept. The timeout
-//! for an answer grows until an answer comes, so that a distant controller can be compared with, too.
+//! A quick series comes first, so that a run can be armed at once. Then a probe follows every quarter of a second,
+//! which shows the drift between the clocks. All addresses of the controller are tried; the fastest one is kept. The
+//! timeout for an answer grows until an answer arrives, so that it also suits a distant controller.
 
 use super::probe::{CLOCK_PROBE_BYTES, ClockProbe};
 use crate::agent::now;
@@ -20,7 +20,7 @@ use std::time::Duration;
 const FIRST_SERIES_PROBES: u64 = 64;
 /// Interval between two probes after the first series.
 const CLOCK_PROBE_INTERVAL: Nanos = Nanos::from_millis(250);
-/// Longest time the first series may take: far away it has fewer probes.
+/// Longest time that a series may take. With a distant controller it has fewer probes.
 const MAX_FIRST_SERIES_TIME: Nanos = Nanos::from_millis(300);
 /// First timeout for an answer.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(20);
@@ -42,9 +42,9 @@ struct ProberShared {
 #[derive(Debug, Default)]
 struct ProberState {
     probes: ClockComparison,
-    /// The first series is over.
+    /// True once the current series is over.
     is_settled: bool,
-    /// Probes wanted at once, for the end of a run.
+    /// Number of probes of the final series that were requested and not sent yet.
     burst: u64,
     over: bool,
 }
@@ -70,7 +70,7 @@ impl ClockProber {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The current fit, once the first series is over; waits for that, `within` at most.
+    /// Waits for the end of the first series, `within` at most. Returns the current fit; `None` without enough answers.
     pub fn wait_for_fit(&self, within: Nanos) -> Option<ClockFit> {
         let changed = &self.shared.changed;
         let waited = changed
@@ -78,7 +78,7 @@ impl ClockProber {
         waited.unwrap_or_else(PoisonError::into_inner).0.probes.fit_clock()
     }
 
-    /// The fit after a last quick series; waits for that, `within` at most.
+    /// Requests a final quick series and waits for its end, `within` at most. Returns the fit of all probes.
     pub fn measure_final_fit(&self, within: Nanos) -> Option<ClockFit> {
         let mut state = self.shared.lock_prober_state();
         // The node's result waits for this series, so the series is short: the probes of the whole run are
@@ -110,7 +110,7 @@ struct ClockAsking<'a> {
 
 impl ClockAsking<'_> {
     fn probe_clock_until_over(&mut self) {
-        let Some(socket) = self.choose_clock_address() else { return };
+        let Some(socket) = self.connect_to_fastest_address() else { return };
         let mut burst = FIRST_SERIES_PROBES;
         loop {
             let until = now() + MAX_FIRST_SERIES_TIME;
@@ -121,7 +121,7 @@ impl ClockAsking<'_> {
                 }
             }
             let mut state = self.shared.lock_prober_state();
-            // A single probe of the quarter-second rhythm completes no series.
+            // A single probe after the quarter-second wait does not end a series.
             state.is_settled |= burst > 1;
             self.shared.changed.notify_all();
             let changed = &self.shared.changed;
@@ -132,20 +132,21 @@ impl ClockAsking<'_> {
             if state.over {
                 return;
             }
-            // If no series is wanted, the wait took a quarter of a second: now one probe is due.
+            // If no series was requested, the wait took a quarter of a second, and one probe is due.
             burst = std::mem::take(&mut state.burst).max(1);
         }
     }
 
-    /// The controller's address that answers fastest. Asks until one answers.
-    fn choose_clock_address(&mut self) -> Option<UdpSocket> {
+    /// Connects to all addresses of the controller and returns the socket of the one that answers fastest. Tries until
+    /// one answers; `None` if the prober is stopped before.
+    fn connect_to_fastest_address(&mut self) -> Option<UdpSocket> {
         // An address without a route from this machine fails at `connect` and is left out.
         let sockets: Vec<UdpSocket> = self.server.at.iter().filter_map(|to| connect_socket(*to)).collect();
         let mut timeout = FIRST_TIMEOUT;
         while !self.shared.lock_prober_state().over {
             let mut best: Option<(Nanos, usize)> = None;
             for (index, socket) in sockets.iter().enumerate() {
-                // The better of two: the first also pays for looking up route and neighbour.
+                // The faster one of two exchanges counts: the first also includes looking up route and neighbour.
                 let took = self.exchange_probe(socket).map(|it| it.back.since(it.sent));
                 let quickest = took
                     .into_iter()

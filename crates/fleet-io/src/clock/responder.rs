@@ -23,14 +23,14 @@ pub struct ClockResponder {
 }
 
 impl ClockResponder {
-    /// Answers probes that are sealed with a key that [`with_node_key`] made of `key`, at a free port of every address of this machine.
-    /// `identity` names its clock.
+    /// Starts to answer probes at a free port of every address of this machine. Probes must be sealed with a key that
+    /// [`with_node_key`] derived from `key`. `identity` names this machine's clock.
     pub fn start_responding(key: ClockKey, identity: String) -> Result<Self, Error> {
         // A socket at `::` receives IPv4 as well, unless the sysctl `bindv6only` is
         // set. A kernel without IPv6 refuses it.
         let bound = UdpSocket::bind("[::]:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"));
         let socket = bound.map_err(Error::ClockSocket)?;
-        // The thread looks after each timeout whether it is to end.
+        // After each timeout the thread checks whether it should end.
         socket.set_read_timeout(Some(Duration::from_millis(50))).map_err(Error::ClockSocket)?;
         let port = socket.local_addr().map_err(Error::ClockSocket)?.port();
         let at = own_addresses()?
@@ -47,13 +47,13 @@ impl ClockResponder {
         Ok(Self { server, over, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
-    /// Its addresses, with the controller's own key: the key is for [`with_node_key`] only.
+    /// Addresses of the responder, with the controller's own key. Nodes must get it only through [`with_node_key`].
     pub fn server(&self) -> &ClockServer {
         &self.server
     }
 }
 
-/// The controller's clock as one node gets it, with a key that only this node has.
+/// Returns the description of the clock server for one node, with a key that only this node gets.
 pub fn with_node_key(server: &ClockServer, node: &NodeName) -> ClockServer {
     let key_number = key_number(node);
     ClockServer { key: derive_numbered_key(&server.key, key_number), key_number, ..server.clone() }
@@ -64,7 +64,8 @@ fn own_addresses() -> Result<Vec<IpAddr>, packetrig_engine::Error> {
     Ok(links.list_addresses()?.into_iter().map(|address| address.ip).collect())
 }
 
-/// Returns whether nodes can use an address. Link-local addresses are valid on one link only, which the node cannot know.
+/// Returns whether nodes can use an address. Link-local addresses are valid on one link only, which
+/// the node cannot know.
 fn is_usable_by_nodes(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !address.is_link_local(),
@@ -76,7 +77,7 @@ impl Drop for ClockResponder {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // The thread cannot panic, and nothing depends on it any more.
+            // The thread does not panic, and its result is not needed.
             drop(thread.join());
         }
     }

@@ -1,7 +1,7 @@
 //! Takes segments of results from the fabric, stores them, and confirms them to the fabric.
 //!
-//! Segments that wait are stored together: the time for the disk does not grow with the number of nodes they came from. [`reading`]
-//! decides which runs are read.
+//! Segments that wait are stored together: the time for the disk does not grow with the number of nodes they came from.
+//! [`reading`] decides which runs are read.
 //!
 //! Invariant: a segment is confirmed to the fabric only after the store has stored it.
 
@@ -36,7 +36,7 @@ const SEGMENT_BATCH_BYTES: usize = 16 << 20;
 pub trait ResultStore: Send {
     /// Stores segments; storing a segment twice does no harm. An error with one segment does not affect the others.
     fn store_segments(&mut self, segments: &[ReceivedSegment]) -> StoredBatch;
-    /// Returns whether this run has ended here: results that come late belong to it.
+    /// Returns whether this store has the run: late results of it belong here.
     fn knows_run(&self, run: &RunId) -> bool;
 }
 
@@ -61,7 +61,8 @@ pub struct StoredBatch {
 pub enum ResultStoreError {
     /// Temporary: the disk is full, or the catalogue is in use. The fabric delivers the segment again.
     ForNow(String),
-    /// Permanent: the segment cannot be read. It was set aside, if the store has space, and must not be delivered again.
+    /// Permanent: the segment cannot be read. It was set aside, if the store has space, and must
+    /// not be delivered again.
     Unreadable(String),
 }
 
@@ -72,16 +73,16 @@ pub struct StoredPart {
     /// The run, the attempt, and the first number that is not stored. The node may delete the segments below it.
     pub mark: StoredWatermark,
     pub contents: PartContents,
-    /// Sentence about a result that came after its run's report: the report was written again with it.
+    /// Sentence about a late result, if the report of its run was written again with it.
     pub completed: Option<String>,
 }
 
-/// Contents of a part that is stored to its end; empty before.
+/// Contents of a part that is stored to its end; empty before its last segment is stored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PartContents {
     /// The node's result, when all of it is stored and it reached its end.
     pub result: Option<Arc<NodeResult>>,
-    /// Present if all is stored without a result: the node did not finish.
+    /// Present if the whole part is stored and has no result, because the node did not finish.
     pub cut_short: Option<UnfinishedPart>,
     /// Losses in the node's results, known once its last segment is stored.
     pub doubts: Vec<String>,
@@ -89,14 +90,14 @@ pub struct PartContents {
     pub elsewhere: Vec<String>,
 }
 
-/// End of a node that kept no result.
+/// How a node's part ended that has no result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnfinishedPart {
     pub reason: Option<String>,
     pub counted: Option<KnownFrameCounts>,
 }
 
-/// Frames of a node by a count before its end.
+/// Frames that a node had sent and received at some time before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownFrameCounts {
     pub sent: u64,
@@ -111,7 +112,7 @@ impl KnownFrameCounts {
         }
     }
 
-    /// Takes the larger of each count: counts only rise.
+    /// Returns the larger value of each count. Counts only rise, so these are the newer ones.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { sent: self.sent.max(other.sent), received: self.received.max(other.received) }
@@ -119,7 +120,7 @@ impl KnownFrameCounts {
 }
 
 impl UnfinishedPart {
-    /// Adds counts that came another way.
+    /// Adds counts from another source, and keeps the larger values.
     #[must_use]
     pub fn with_counts(self, others: Option<KnownFrameCounts>) -> Self {
         Self { counted: self.counted.into_iter().chain(others).reduce(KnownFrameCounts::max), ..self }
@@ -129,10 +130,14 @@ impl UnfinishedPart {
 impl fmt::Display for UnfinishedPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = self.counted.map(|KnownFrameCounts { sent, received }| {
-            format!("{sent} frames sent and {received} received by its last known count")
+            format!("{sent} frames sent and {received} received at its last known count")
         });
         let words: Vec<String> = self.reason.clone().into_iter().chain(counted).collect();
-        if words.is_empty() { f.write_str("it stored nothing") } else { f.write_str(&words.join("; ")) }
+        if words.is_empty() {
+            f.write_str("it stored no result and no counts")
+        } else {
+            f.write_str(&words.join("; "))
+        }
     }
 }
 
@@ -141,7 +146,7 @@ impl fmt::Display for UnfinishedPart {
 pub(super) enum CollectorEvent {
     /// Segments of a node were stored.
     Stored(Box<StoredPart>),
-    /// Something could not be stored; it comes again.
+    /// Segments could not be stored or confirmed, or runs could not be read; this is tried again.
     Trouble(String),
     /// This many segments of a node will never be stored.
     Refused { node: NodeName, count: u64, why: String },
@@ -176,13 +181,13 @@ impl SegmentCollector {
         Ok(Self { events, wanted, is_drained, over, thread: Some(thread) })
     }
 
-    /// Takes in results of this run from now on.
+    /// Makes the collector read the results of this run from now on.
     pub(super) fn read_run(&self, run: &RunId) {
         // If the thread has ended, the collector is being dropped: no result is read any more.
         ignore_failure(self.wanted.send(run.clone()));
     }
 
-    /// Returns whether nothing waited at the last check.
+    /// Returns whether no result waited for this controller at the last check.
     pub(super) fn is_drained(&self) -> bool {
         self.is_drained.load(Ordering::Acquire)
     }
@@ -214,7 +219,7 @@ fn collect_segments<I: ResultInlet, R: RecordStore>(
         reading.read_wanted_runs(wanted_runs, &*store);
         let incoming = &mut reading.incoming;
         let deliveries = take_waiting_segments(incoming);
-        let mut events = refused_segments(incoming);
+        let mut events = take_refusal_events(incoming);
         if !deliveries.is_empty() {
             events.extend(store_deliveries(incoming, &mut *store, deliveries));
         }
@@ -226,7 +231,7 @@ fn collect_segments<I: ResultInlet, R: RecordStore>(
     }
 }
 
-/// Takes all segments that wait, up to the most that are stored together. Waits for the first one only.
+/// Takes the waiting segments, up to the maximum that is stored together. Waits only for the first one.
 fn take_waiting_segments<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDelivery<I::Token>> {
     let mut deliveries = Vec::new();
     let mut bytes = 0;
@@ -241,21 +246,19 @@ fn take_waiting_segments<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDeliver
     deliveries
 }
 
-/// Segments that the fabric refused.
-fn refused_segments<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
-    let why = "not signed with the key of that node";
+/// Returns events for the segments that the fabric refused, and for the problems that it met, since the last call.
+fn take_refusal_events<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
+    let why = "they are not signed with the key of that node";
     let refused = incoming.take_refused_counts().into_iter();
     let refused = refused.map(|(node, count)| CollectorEvent::Refused { node, count, why: why.to_owned() });
     let mut events: Vec<CollectorEvent> = refused.collect();
-    events.extend(incoming.unreadable_keys().into_iter().map(|(node, why)| {
+    events.extend(incoming.take_unreadable_keys().into_iter().map(|(node, why)| {
         CollectorEvent::Trouble(format!(
             "cannot store results of node {node} yet, because its key cannot be read: {why}"
         ))
     }));
     events.extend(incoming.take_problems().into_iter().map(|error| {
-        CollectorEvent::Trouble(format!(
-            "results cannot be read from the message server: {error}; trying again"
-        ))
+        CollectorEvent::Trouble(format!("cannot read results from the message server: {error}; trying again"))
     }));
     events
 }
@@ -293,8 +296,8 @@ fn store_deliveries<I: ResultInlet>(
     events
 }
 
-/// The events for segments that were confirmed, and for the parts they belong to. A part without a confirmed segment has no event:
-/// another controller may read its run by now.
+/// Returns the events for segments that were confirmed, and for the parts that they belong to. A part without a
+/// confirmed segment gets no event, because another controller may read its run now.
 fn confirmed_events(
     finished: Vec<(SegmentId, Result<(), ResultStoreError>)>,
     confirmed: Vec<Result<(), fabric::Error>>,
@@ -307,7 +310,7 @@ fn confirmed_events(
             // The segment is stored, but the fabric may deliver it again. Storing it twice does no harm.
             (Err(error), _) => {
                 events.push(CollectorEvent::Trouble(format!(
-                    "part {id} of the results was stored, but not confirmed: {error}"
+                    "part {id} of the results was stored, but the message server could not be told: {error}"
                 )));
             }
             (Ok(()), Err(ResultStoreError::Unreadable(why) | ResultStoreError::ForNow(why))) => {

@@ -1,7 +1,7 @@
-//! Times that the nodes of a controller's latest runs needed to acknowledge a commit. The first run of a controller knows only the round
-//! trip of an idle fleet, so its start uses the normal lead time. Later runs use measured times.
+//! Times that the nodes of a controller's latest runs needed to acknowledge a commit. The first run of a controller
+//! knows only the round trip of an idle fleet, so its start uses the normal lead time. Later runs use measured times.
 //!
-//! A lead that turns out too short costs another attempt with twice the lead, and no run.
+//! If a lead time turns out to be too short, the run makes another attempt with twice the lead time; it does not fail.
 
 use packetrig_fleet::controller::RunLimits;
 use packetrig_report::RunTimes;
@@ -11,9 +11,9 @@ use std::collections::VecDeque;
 
 /// Maximum number of runs that are remembered.
 const MAX_REMEMBERED_RUNS: usize = 8;
-/// Beyond the guard, a start is put off by this many times the slowest commit: acknowledgements of the next one may take longer.
+/// The lead time beyond the guard is this many times the slowest commit, because the next commit may take longer.
 const COMMIT_TIME_FACTOR: u64 = 4;
-/// Minimum time beyond the guard.
+/// Minimum lead time beyond the guard.
 const MIN_START_MARGIN: Nanos = Nanos::from_millis(15);
 
 /// The latest commits, newest first.
@@ -21,7 +21,8 @@ const MIN_START_MARGIN: Nanos = Nanos::from_millis(15);
 pub(super) struct CommitTimes(VecDeque<Nanos>);
 
 impl CommitTimes {
-    /// Adds the times of a run. A run with several starts clears all times: they have led to a lead that was too short.
+    /// Adds the commit time of a run. If the run had several starts, all times are cleared instead, because they have
+    /// led to a lead time that was too short.
     pub(super) fn add_run(&mut self, times: &RunTimes) {
         let entered = |state| times.states.iter().filter(move |entry| entry.state == state);
         let (Some(committed), Some(confirmed)) =
@@ -37,14 +38,15 @@ impl CommitTimes {
         }
     }
 
-    /// Clears all times, after a run that did not start everywhere, or failed: they have led to a lead that was too short.
+    /// Clears all times. Used after a run that failed or did not start on all nodes, because the times may have led to
+    /// a lead time that was too short.
     pub(super) fn forget_all_commit_times(&mut self) {
         self.0.clear();
     }
 
-    /// These limits, with a lead by the latest commits if that is shorter.
+    /// Returns these limits, with a lead time from the latest commits if that is shorter.
     pub(super) fn shorten_lead(&self, limits: RunLimits) -> RunLimits {
-        // The slowest counts and no mean: one node that is late makes the whole start late.
+        // The slowest commit counts, not the mean: one late node makes the whole start late.
         let Some(slowest) = self.0.iter().max() else { return limits };
         let beyond_guard =
             Nanos::new(slowest.as_u64().saturating_mul(COMMIT_TIME_FACTOR)).max(MIN_START_MARGIN);

@@ -1,7 +1,7 @@
-//! A fleet with the catalogue that its results go into. Its controller first ends the runs that earlier controllers left on the nodes that
-//! it needs (docs/decisions/0020-runs-side-by-side.md).
+//! A fleet together with the catalogue for its results. Before a run, the controller ends the runs that earlier
+//! controllers left unfinished on the nodes that it needs (docs/decisions/0020-runs-side-by-side.md).
 
-use super::ending::{RunEnding, RunEndingState, SIGNAL_CHECK_INTERVAL, controller_of, parse_begun_run};
+use super::ending::{RunEnding, RunEndingState, SIGNAL_CHECK_INTERVAL, controller_of, parse_ending_state};
 use super::{AbandonedRunState, ControllerConfig, FleetExecutor, LeftoverRun, RunResultStore};
 use crate::control::{RunEventCallback, RunUser};
 use crate::error::Error;
@@ -28,7 +28,7 @@ impl<F: Fabric> std::fmt::Debug for ControlledFleet<F> {
     }
 }
 
-/// Begins a run of this controller that a later one can find.
+/// Stores the beginning of a run of this controller, so that a later controller can find and end it.
 pub fn begin_run(
     store: &RunResultStore,
     controller: &str,
@@ -63,7 +63,8 @@ impl RunResultStore {
         F::Incoming: 'static,
     {
         let mut fleet = FleetExecutor::become_controller(fabric, config)?;
-        // An earlier controller may have died between storing and confirming a result: its node would keep this result for ever.
+        // An earlier controller may have died between storing and confirming a result: its node would keep this result
+        // for ever.
         fleet.confirm_stored_segments(&|node, run, attempt| self.stored_watermark(node, run, attempt));
         Ok(fleet)
     }
@@ -74,7 +75,7 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// See [`begin_run`].
+    /// Stores the beginning of a run, as [`begin_run`] does.
     pub fn begin_new_run(&self, options: &RunOptions, document: &str, size: ReportSize) -> Result<(), Error> {
         begin_run(&self.store, self.fleet.controller(), options, document, size)
     }
@@ -99,22 +100,23 @@ where
         RunEnding { fleet: &mut self.fleet, store: &self.store, operator: self.operator.as_ref() }
     }
 
-    /// Names the other unfinished runs: they end only when their nodes are needed or when the user requests it.
+    /// Tells the user about other unfinished runs. They end only when their nodes are needed, or when
+    /// the user requests it.
     fn report_unfinished_runs(&mut self) -> Result<(), Error> {
         let unfinished = self.store.unfinished_runs()?;
-        // One look is enough here: the result is only a remark, and a longer look would delay the run.
+        // A single check is enough here: the result is only a remark, and repeated checks would delay the run.
         let at_work = self.select_supervised_runs(&unfinished, &|| false)?;
         for left in unfinished.iter().filter(|left| !at_work.contains(&left.run)) {
             self.operator.remark(format_args!(
-                "run {} was left unfinished by its controller; `packetrig fleet collect` ends it",
+                "run {} was left unfinished by its controller; end it with `packetrig fleet collect`",
                 left.run
             ));
         }
         Ok(())
     }
 
-    /// Selects the runs with a controller that may still write their report. A controller counts as running
-    /// unless it is known to be dead.
+    /// Selects the runs whose controllers may still write their reports. A controller counts as running unless it is
+    /// known to be dead.
     fn select_supervised_runs(
         &mut self,
         unfinished: &[UnfinishedRun],
@@ -149,7 +151,7 @@ where
                 }
             }
         }
-        for record in self.fleet.unfinished_records()? {
+        for record in self.fleet.read_unfinished_records()? {
             // Only runs of other catalogues are listed: runs of this catalogue keep their record until their
             // report is written.
             if !unfinished.iter().any(|left| left.run == record.head.run) {
@@ -164,10 +166,11 @@ where
         left: &UnfinishedRun,
         on_event: RunEventCallback<'_>,
     ) -> Result<Option<RunReport>, Error> {
-        // The record on the fleet is newer than the copy in the catalogue; without either, no node has received the run.
-        let found = self.fleet.unfinished_record(&left.run)?;
-        let record = found.or(parse_begun_run(left)?.record);
-        let Some(record) = record else { return self.run_ending().drop_run(left).map(|()| None) };
+        // The record on the fleet is newer than the copy in the catalogue; without either, no node has received the
+        // run.
+        let found = self.fleet.read_unfinished_record(&left.run)?;
+        let record = found.or(parse_ending_state(left)?.record);
+        let Some(record) = record else { return self.run_ending().drop_unreceived_run(left).map(|()| None) };
         let elsewhere = match self
             .fleet
             .lead_unfinished_run(&record, &mut waiting_policy(self.operator.as_ref(), true))?
@@ -186,7 +189,8 @@ where
         ended
     }
 
-    /// Ends a run of another catalogue on its nodes. Its results stay on them, for the controller with that catalogue.
+    /// Ends a run of another catalogue on its nodes. The results stay on the nodes, for the
+    /// controller with that catalogue.
     fn release_nodes_of_unfinished_run(
         &mut self,
         record: &RunRecord,

@@ -17,24 +17,25 @@ use std::collections::BTreeSet;
 /// Maximum time between two checks for signals while a run is being ended.
 pub(super) const SIGNAL_CHECK_INTERVAL: Nanos = Nanos::from_millis(20);
 
-/// State that another process needs to end this run. It is stored with the run from its beginning.
+/// State that another process needs to end a run. It is stored with the run from its beginning.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct RunEndingState {
     pub(super) record: Option<RunRecord>,
     pub(super) options: RunOptions,
-    /// The controller of the run: as long as it is at work, no other one ends the run.
+    /// The controller of the run. As long as it is running, no other controller ends the run.
     #[serde(default)]
     pub(super) controller: Option<String>,
 }
 
-pub(super) fn parse_begun_run(left: &UnfinishedRun) -> Result<RunEndingState, Error> {
+pub(super) fn parse_ending_state(left: &UnfinishedRun) -> Result<RunEndingState, Error> {
     serde_json::from_str(&left.record)
         .map_err(|error| Error::DamagedRecord { run: left.run.clone(), why: error.to_string() })
 }
 
-/// The controller that began a run. `None` also if the record is damaged or too old to name it: nothing can be at work for such a run.
+/// The controller that began a run; `None` if the record is damaged, or too old to name it. Then no controller can
+/// be running for it.
 pub(super) fn controller_of(left: &UnfinishedRun) -> Option<String> {
-    parse_begun_run(left).ok()?.controller
+    parse_ending_state(left).ok()?.controller
 }
 
 /// Ends runs that other controllers left, on the nodes that are led now.
@@ -49,22 +50,23 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// Drops a run that no node has received.
-    pub(super) fn drop_run(&self, left: &UnfinishedRun) -> Result<(), Error> {
-        // Giving up acts on the current run, so this run becomes the current one first.
+    /// Drops an unfinished run that no node has received.
+    pub(super) fn drop_unreceived_run(&self, left: &UnfinishedRun) -> Result<(), Error> {
+        // `abandon_run` acts on the current run of the store, so this run becomes the current one first.
         self.store.resume_run(&left.run)?;
         self.abandon_run()
     }
 
-    /// The run that was resumed has no report.
+    /// Ends the resumed run without a report, and tells the operator about files that were kept.
     fn abandon_run(&self) -> Result<(), Error> {
         if let Some(kept) = self.store.abandon_run()? {
-            self.operator.on_left_files(&kept);
+            self.operator.on_kept_files(&kept);
         }
         Ok(())
     }
 
-    /// Makes the nodes stop and release their runs. A run is ended by the controller that takes the last of its nodes.
+    /// Makes the nodes of leftover runs stop and release them. The controller that leads the last node of a run also
+    /// ends the run. Returns the reports of the runs that ended here.
     pub(crate) fn end_leftover_runs(
         &mut self,
         leftovers: &[LeftoverRun],
@@ -84,18 +86,18 @@ where
     ) -> Result<Option<RunReport>, Error> {
         let run = &leftover.record.head.run;
         let left = self.find_unfinished_run(run)?;
-        // A run of another catalogue, or with its end written already: then only its nodes are to be released.
+        // If the run belongs to another catalogue, or its end is recorded already, only its nodes are released.
         let left = left.filter(|_| leftover.is_unfinished());
         if leftover.is_unfinished() {
             self.operator.remark(format_args!("run {run} was left unfinished by its controller: ending it"));
         }
         // No other controller has taken a node of this run, so the whole run ends here, with its report.
-        if let Some(left) = left.as_ref().filter(|_| leftover.is_whole()) {
+        if let Some(left) = left.as_ref().filter(|_| leftover.covers_whole_run()) {
             return self.end_and_report_run(left, leftover.record.clone(), BTreeSet::new(), on_event);
         }
         let user = RunUser { requests: &mut || None, turn: SIGNAL_CHECK_INTERVAL, on_event };
         let is_last = self.fleet.release_nodes(leftover, user)?;
-        if !is_last || !leftover.is_unfinished() || leftover.is_whole() {
+        if !is_last || !leftover.is_unfinished() || leftover.covers_whole_run() {
             return Ok(None);
         }
         // Earlier controllers released the other nodes. The counts of these nodes come from their spools
@@ -105,7 +107,7 @@ where
         self.end_and_report_run(left, leftover.record.clone(), elsewhere, on_event)
     }
 
-    /// The run in this catalogue, if it is there without a report.
+    /// Returns the run from this catalogue, if it is there and has no report.
     fn find_unfinished_run(&self, run: &RunId) -> Result<Option<UnfinishedRun>, Error> {
         Ok(self.store.unfinished_runs()?.into_iter().find(|left| left.run == *run))
     }
@@ -119,7 +121,7 @@ where
         on_event: RunEventCallback<'_>,
     ) -> Result<Option<RunReport>, Error> {
         let unfinished = self.store.resume_run(&left.run)?;
-        let RunEndingState { options, .. } = parse_begun_run(&unfinished)?;
+        let RunEndingState { options, .. } = parse_ending_state(&unfinished)?;
         let user = RunUser { requests: &mut || None, turn: SIGNAL_CHECK_INTERVAL, on_event };
         // Segments that an earlier controller stored are not requested again.
         let on_hand = self.store.read_stored_parts(&record);
@@ -129,7 +131,7 @@ where
         let reading =
             PlanParseOptions { seed: options.terms.seed, fleet: true, ..PlanParseOptions::default() };
         let document = PlanDocument::read_text(unfinished.plan, reading)?;
-        // An error means that no run took place, so there is nothing to report.
+        // An error means that the run never started, so there is nothing to report.
         let Ok(mut report) = ended.into_report(document.plan()) else {
             return self.abandon_run().map(|()| None);
         };

@@ -1,10 +1,11 @@
 //! Fetches a capture from a node, range by range, into a file; continues where an earlier attempt stopped.
 //!
 //! ```text
-//! <target>.part        the bytes that have come, from the beginning
+//! <target>.part        the bytes that were received, from the beginning
 //! <target>.part.json   the identity of their capture
 //! ```
-//! Invariant: `target` exists only when it is whole and has the hash that the node reports. At most [`MAX_RANGES_AHEAD`] ranges are in memory at once.
+//! Invariant: `target` exists only when it is whole and has the hash that the node reports. At most
+//! [`MAX_RANGES_AHEAD`] ranges are in memory at once.
 
 use crate::agent::now;
 use crate::captures::sha256_of_path;
@@ -26,12 +27,13 @@ use std::path::{Path, PathBuf};
 const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(3);
 /// Number of unanswered questions in a row after which the node counts as silent.
 const MAX_UNANSWERED_QUESTIONS: u32 = 5;
-/// A hash takes the node as long as reading the whole file.
+/// Time to wait for a hash: the node must read the whole file for it.
 const FILE_HASH_TIMEOUT: Nanos = Nanos::from_secs(600);
-/// Interval at which the user's request to end is checked.
+/// Interval at which the fetch checks whether the user wants to end it.
 const END_CHECK_INTERVAL: Nanos = Nanos::from_millis(200);
 
-/// Reason why a capture was not fetched. The part that was fetched stays, and the next attempt continues there.
+/// Reason why a capture was not fetched. After most errors the fetched part stays, and the
+/// next attempt continues there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
@@ -44,10 +46,9 @@ pub enum FetchError {
     /// The user has interrupted the fetch.
     #[error("interrupted; the fetched part is kept, and the next attempt continues after it")]
     Interrupted,
-    /// The fetched bytes are not those of the node's file.
+    /// The fetched bytes differ from the file on the node.
     #[error(
-        "the hash of the fetched capture differs from that of the file on the node, so it was removed; \
-        fetch it again"
+        "the fetched capture has another hash than the file on the node, so it was removed; fetch it again"
     )]
     Differs,
     #[error(transparent)]
@@ -82,7 +83,7 @@ impl std::fmt::Debug for FetchUser<'_> {
     }
 }
 
-/// Fetches a capture to `target`. An existing file is compared, and fetched again only if it differs.
+/// Fetches a capture to `target`. An existing file is compared by its hash, and fetched again only if it differs.
 pub fn fetch_capture(
     node: &mut dyn CaptureAnswers,
     capture: &CaptureName,
@@ -91,7 +92,8 @@ pub fn fetch_capture(
 ) -> Result<(), FetchError> {
     if target.exists() {
         let hash =
-            request_range_once(node, capture, CaptureRequest::Sha256, FILE_HASH_TIMEOUT, user.goes_on)?.bytes;
+            request_until_answered(node, capture, CaptureRequest::Sha256, FILE_HASH_TIMEOUT, user.goes_on)?
+                .bytes;
         if sha256_of_path(target).map_err(file_error(target))? == hash {
             return Ok(());
         }
@@ -121,7 +123,7 @@ struct CaptureFetch<'a> {
     note: PathBuf,
     file: File,
     progress: FetchProgress,
-    /// Questions that are not answered yet, with the range of each: they are answered in order.
+    /// Number and offset of each unanswered question. The node answers in order.
     asked: VecDeque<(u64, u64)>,
 }
 
@@ -133,14 +135,14 @@ impl<'a> CaptureFetch<'a> {
     ) -> Result<Self, FetchError> {
         // An empty range brings the identity of the file and no bytes.
         let nothing = CaptureRequest::Range { offset: 0, length: 0 };
-        let identity = request_range_once(node, capture, nothing, ANSWER_TIMEOUT, &|| true)?.identity;
+        let identity = request_until_answered(node, capture, nothing, ANSWER_TIMEOUT, &|| true)?.identity;
         let part = path_beside(target, ".part");
         let note = path_beside(target, ".part.json");
         let known: Option<CaptureIdentity> =
             fs::read(&note).ok().and_then(|text| serde_json::from_slice(&text).ok());
         if known != Some(identity) {
-            // Another capture of that name, or the first attempt. The part is emptied before the note names the new capture: a crash in
-            // between must not leave old bytes under the new name.
+            // This is the first attempt, or another capture with the same name. The part is emptied before the note is
+            // written: a crash in between must not leave old bytes beside the new identity.
             private_files::create_file(&part).map_err(file_error(&part))?;
             let text = serde_json::to_vec(&identity).map_err(|error| file_error(&note)(error.into()))?;
             private_files::write_file(&note, text).map_err(file_error(&note))?;
@@ -152,7 +154,7 @@ impl<'a> CaptureFetch<'a> {
         Ok(Self { node, capture, identity, part, note, file, progress, asked: VecDeque::new() })
     }
 
-    /// Asks for ranges until all have come.
+    /// Requests ranges until all bytes have arrived.
     fn fetch_ranges(&mut self, user: &mut FetchUser<'_>) -> Result<(), FetchError> {
         (user.progress)(self.progress);
         let mut failures = 0;
@@ -223,7 +225,7 @@ impl<'a> CaptureFetch<'a> {
             .set_len(self.progress.size)
             .and_then(|()| self.file.sync_all())
             .map_err(file_error(&self.part))?;
-        let hash = request_range_once(
+        let hash = request_until_answered(
             self.node,
             self.capture,
             CaptureRequest::Sha256,
@@ -235,7 +237,7 @@ impl<'a> CaptureFetch<'a> {
         if is_same {
             fs::rename(&self.part, target).map_err(file_error(target))?;
         } else {
-            // The wrong range is unknown, so all ranges have to come again.
+            // It is unknown which range is wrong, so all ranges must be fetched again.
             fs::remove_file(&self.part).map_err(file_error(&self.part))?;
         }
         // A note without its part has no meaning, so a leftover note does no harm.
@@ -250,7 +252,8 @@ struct NodeAnswer {
     bytes: Vec<u8>,
 }
 
-fn request_range_once(
+/// Sends a request, and repeats it until the node answers or counts as silent.
+fn request_until_answered(
     node: &mut dyn CaptureAnswers,
     capture: &CaptureName,
     request: CaptureRequest,

@@ -1,4 +1,4 @@
-//! Limits the findings that a run reports: each once, and a limited number for each node.
+//! Limits the findings that a run reports: each finding once, and only a limited number for each node.
 //!
 //! Parts of findings come from nodes. Without a limit for each node, one node could fill the whole report,
 //! and findings about other nodes would be missing.
@@ -15,7 +15,8 @@ pub(super) struct ReportedFindings {
 }
 
 impl ReportedFindings {
-    /// Returns whether this is to be reported: it is new, and its node has not reached its limit.
+    /// Returns whether this finding should be reported: it is new, and its node has not reached its
+    /// limit. Counts it then.
     pub(super) fn admit_finding(&mut self, text: &str) -> bool {
         let count = self.by_subject.entry(named_node(text).to_owned()).or_default();
         // The order matters: texts beyond the limit must not fill the memory either.
@@ -25,7 +26,7 @@ impl ReportedFindings {
     }
 }
 
-/// The node that a finding is about; empty for one that is about none.
+/// Name of the node that a finding is about; empty if it is about no node.
 fn named_node(text: &str) -> &str {
     // Every text about a node begins with `node` and its name.
     let named = text.strip_prefix("node ").and_then(|rest| rest.split([':', ' ']).next());

@@ -1,4 +1,4 @@
-//! Takes in results that nodes still have of runs that have ended.
+//! Collects the results of ended runs that nodes still have.
 
 use super::collector::CollectorEvent;
 use super::{FREE_NODE_CHECK_INTERVAL, FleetExecutor};
@@ -28,8 +28,8 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// Collects the results of ended runs that nodes still have. It ends when they have none, when nothing
-    /// has come for this long, or when `goes_on` returns false.
+    /// Collects the results of ended runs that nodes still have. Ends when no node has results any more, when no result
+    /// has arrived for `timeout`, or when `goes_on` returns false. Calls `on_completed` for each completed report.
     pub fn gather_results(
         &mut self,
         timeout: Nanos,

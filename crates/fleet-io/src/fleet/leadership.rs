@@ -1,7 +1,9 @@
-//! This process as a controller. A thread refreshes its record. It takes the leads of nodes and gives them back at the end.
+//! Leadership of this process as a controller: a thread refreshes its record, and the leads of its nodes are given
+//! back at the end.
 //!
-//! Invariant: the record is refreshed until the term is lost or left, and never after. A refresh is one write, however many nodes are
-//! led. A lead that may be this controller's is either held, or giving it back is tried until it works.
+//! Invariant: the record is refreshed until the term is lost or ended, and never after. A refresh is one write, however
+//! many nodes are led. A lead that may belong to this controller is either held, or it is given back; a failure of
+//! that is tried again.
 
 use crate::agent::now;
 use crate::error::{Error, ignore_failure};
@@ -27,7 +29,7 @@ struct LeadershipShared {
     controller: String,
     state: Mutex<LeadershipState>,
     changed: Condvar,
-    /// Leads that could not be given back yet. Locked during an attempt, so that a new claim waits for it.
+    /// Leads that could not be given back yet. Locked while that is tried again, so that a new claim waits for it.
     doubtful: Mutex<Vec<UncertainLeads>>,
 }
 
@@ -36,7 +38,7 @@ struct LeadershipState {
     term: ControllerTerm,
     /// Nodes that are led.
     leads: Vec<OwnLead>,
-    /// Set when this process gives up its leadership.
+    /// True once this process gives up its leadership.
     leaves: bool,
 }
 
@@ -63,7 +65,7 @@ impl LeadershipShared {
 }
 
 impl FleetLeadership {
-    /// Writes the record and keeps it fresh from now on. It leads no node yet.
+    /// Writes the controller's record, and refreshes it from now on. The controller leads no node yet.
     pub(super) fn begin_term<R: RecordStore + 'static>(
         mut records: R,
         me: ControllerIdentity,
@@ -99,8 +101,8 @@ impl FleetLeadership {
         state.leads.extend(leads);
     }
 
-    /// Gives back the leads of all other nodes. A failure is tried again with each refresh.
-    pub(super) fn give_back_leads_of_others<R: RecordStore>(
+    /// Gives back the leads of all nodes except `kept`, and returns them. A failure is tried again with each refresh.
+    pub(super) fn give_back_leads_except<R: RecordStore>(
         &self,
         records: &mut R,
         kept: &BTreeSet<NodeName>,
@@ -122,7 +124,8 @@ impl FleetLeadership {
         }
     }
 
-    /// Gives back leads that could not be given back before: otherwise a new claim could be mistaken for an old one.
+    /// Gives back leads that could not be given back before. A new claim needs this: otherwise its leads could be
+    /// mistaken for the old ones.
     pub(super) fn release_doubtful_leads<R: RecordStore>(
         &self,
         records: &mut R,
@@ -175,7 +178,7 @@ fn keep_record_fresh<R: RecordStore>(mut records: R, key: &str, shared: &Leaders
             drop(shared.changed.wait_while(state, |state| !state.leaves));
             continue;
         }
-        if let Some((revision, record)) = state.term.due_refresh(now()) {
+        if let Some((revision, record)) = state.term.take_due_refresh(now()) {
             // This runs without the lock: the store may be slow, and `may_commit` must not wait for it.
             drop(state);
             let answer = records.replace_record(key, revision, &StoredRecord::encode_value(&record));
@@ -188,7 +191,8 @@ fn keep_record_fresh<R: RecordStore>(mut records: R, key: &str, shared: &Leaders
     }
 }
 
-/// Gives back all leads and removes the record. A failure only costs the next controller time: it may take a lead when its term is over.
+/// Gives back all leads and removes the record. After a failure, other controllers can take the leads only when
+/// the record is stale.
 fn end_term<R: RecordStore>(records: &mut R, key: &str, leads: Vec<OwnLead>, is_lost: bool) {
     drop(return_leads(records, leads));
     if !is_lost {
@@ -196,7 +200,8 @@ fn end_term<R: RecordStore>(records: &mut R, key: &str, leads: Vec<OwnLead>, is_
     }
 }
 
-/// Settles a refresh with its answer. A write without an answer may have happened or not; the next refresh shows which.
+/// Updates the term after a refresh was answered. Without an answer it is unknown whether the write happened; the
+/// next refresh shows this.
 fn apply_refresh_answer(
     term: &mut ControllerTerm,
     answer: &Result<u64, fabric::Error>,
@@ -207,7 +212,7 @@ fn apply_refresh_answer(
         (Err(_), Some(Ok(found))) => {
             let record: Option<TermRecord> = found.as_ref().and_then(StoredRecord::decode_value);
             let revision = found.map_or(0, |found| found.revision);
-            // The stored record shows whether another controller wrote it or this one did, without an answer.
+            // The stored record shows who wrote it: another controller, or this one in a write without an answer.
             term.on_term_refresh_refused(record.as_ref().map(|record| (record, revision)));
         }
         (Err(_), Some(Err(_)) | None) => {}
@@ -283,7 +288,8 @@ mod tests {
         told.lock().unwrap().clone()
     }
 
-    /// The store was full of work: it refused a refresh because an earlier one had been done, and did not say what is there.
+    /// The store was full of work: it refused a refresh because an earlier one had been done, and did not
+    /// say what is there.
     #[test]
     fn a_refusal_that_nobody_explains_is_no_loss() {
         let me = ControllerIdentity {

@@ -1,7 +1,7 @@
-//! Takes and gives back the nodes that this controller leads: all nodes of its run together.
+//! Takes and gives back the leads of nodes. A controller leads all nodes of its run together.
 //!
-//! Invariant: no message about a run goes to a node whose lead this controller does not have. While it waits for nodes, it has no lead,
-//! so two controllers cannot block each other.
+//! Invariant: no message about a run goes to a node whose lead this controller does not have. While it waits for nodes,
+//! it has no lead, so two controllers cannot block each other.
 
 use super::leftovers::LeftoverRun;
 use super::record_writer::RecordWriter;
@@ -25,13 +25,15 @@ use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
-/// A claim fails after this many failures of the records.
+/// Number of failed accesses to the records after which a claim fails.
 const MAX_RECORD_FAILURES: u32 = 3;
-/// Wait for nodes after which packetrig searches places for the plan's ports again: other nodes may have joined.
+/// Time to wait for nodes before places for the plan's ports are searched again, because other nodes may have joined.
 const PLACE_SEARCH_RETRY_WAIT: Nanos = Nanos::from_secs(3);
-/// Checks for a refresh of the own record before the attempt fails: together longer than one refresh without an answer and the next one.
+/// Number of checks for a refresh of the own record before the attempt fails. Together they take longer than a refresh
+/// without an answer and the next refresh.
 const MAX_REFRESH_CHECKS: u32 = 100;
-/// Leads that are read at each check. More of them are read more rarely: the cost per second stays the same.
+/// With more leads than this, the interval between checks grows in proportion, so that the reads per
+/// second stay the same.
 const LEADS_PER_CHECK: usize = 100;
 
 /// Nodes that other controllers lead, with those controllers.
@@ -42,7 +44,7 @@ pub type HeldNodes = BTreeMap<NodeName, HeldLead>;
 pub enum HeldNodesDecision {
     /// Wait until they are free.
     Wait,
-    /// Do not wait: the run begins without them if it may, otherwise not at all.
+    /// Do not wait: the run begins without these nodes if its policy allows that, otherwise it does not begin.
     GoWithout,
     /// Do not begin the run.
     GiveUp,
@@ -62,9 +64,9 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// Finds a place for every port of the plan and takes the leads of those nodes. Returns the runs that have to be ended on them first.
-    /// `while_blocked` decides if other controllers are in the way. Nodes that this controller leads already and that the plan needs never
-    /// become free for other controllers in between.
+    /// Finds a place for every port of the plan and takes the leads of these nodes. Returns the runs that must be ended
+    /// on them first. `while_blocked` decides what to do if other controllers lead nodes that the plan needs. Nodes
+    /// that this controller leads already and that the plan needs never become free for other controllers in between.
     pub fn lead_run_nodes(
         &mut self,
         plan: &Plan,
@@ -88,7 +90,7 @@ where
             self.await_leadership()?;
             self.ask_all_nodes()?;
             let known: Vec<NodeName> = self.members.iter().map(|(name, _)| name.clone()).collect();
-            let held = self.nodes_held_by_others(&known)?;
+            let held = self.read_nodes_held_by_others(&known)?;
             self.members.replace_leads(leads_of(&held));
             let settled = self.assign_plan_places(plan, run);
             let blocking: BTreeSet<NodeName> = match &settled {
@@ -100,9 +102,9 @@ where
                         .cloned()
                         .collect()
                 }
-                Err(problems) => {
-                    self.blocking_nodes(plan, run, &held).ok_or_else(|| Error::NotPlaced(problems.clone()))?
-                }
+                Err(problems) => self
+                    .find_blocking_nodes(plan, run, &held)
+                    .ok_or_else(|| Error::NotPlaced(problems.clone()))?,
             };
             if !blocking.is_empty() || settled.is_err() {
                 // These nodes were kept from an earlier run. They are given back: a waiting controller leads no node.
@@ -116,14 +118,14 @@ where
                     }
                 }
             }
-            // Another controller may have been faster: then the next round finds it.
+            // If another controller was faster, the next iteration finds its leads.
             if let Some(leftovers) = self.take_nodes_of_places(run, settled.map_err(Error::NotPlaced)?)? {
                 return Ok(leftovers);
             }
         }
     }
 
-    /// Takes the nodes of these places; `None` if another controller has one now.
+    /// Takes the leads of the nodes of these places; `None` if another controller leads one of them now.
     fn take_nodes_of_places(
         &mut self,
         run: &RunId,
@@ -136,35 +138,39 @@ where
             return Ok(None);
         };
         // This comes after the claim, so that nodes which both runs need are never free in between.
-        self.give_back_leads_of_others(&nodes);
+        self.give_back_leads_except(&nodes);
         let leftovers = self.find_leftovers(run, &claimed.leads)?;
         self.led = Some(LedRun { run: run.clone(), epoch: claimed.epoch, settlement });
         Ok(Some(leftovers))
     }
 
-    /// Fails if the term is lost: the controller may command no node then, so nothing is prepared either.
-    pub(super) fn refuse_if_lost(&self) -> Result<(), Error> {
+    /// Fails if the term is lost, because the controller may then send no command to any node.
+    pub(super) fn fail_if_leadership_lost(&self) -> Result<(), Error> {
         if self.leadership.is_lost() { Err(Error::LeadershipLost) } else { Ok(()) }
     }
 
-    /// Waits until the term is certain. A process that stood still waits for its next refresh, which shows whether another
-    /// controller has ended its term.
+    /// Waits until it is certain that this controller's term has not ended. After a pause of the process, only its next
+    /// refresh shows whether another controller has ended the term.
     pub(super) fn await_leadership(&self) -> Result<(), Error> {
         for _ in 0..MAX_REFRESH_CHECKS {
-            self.refuse_if_lost()?;
+            self.fail_if_leadership_lost()?;
             if self.leadership.may_commit() {
                 return Ok(());
             }
             clock::sleep_until_ns((now() + FREE_NODE_CHECK_INTERVAL).as_nanos());
         }
-        Err(fabric::Error::Unanswered("the record of this controller could not be refreshed".to_owned())
-            .into())
+        Err(fabric::Error::Unanswered("this controller could not refresh its record".to_owned()).into())
     }
 
-    /// The nodes that are in the way, if the plan could run on a fleet without other controllers. Other nodes with the
-    /// same labels would do as well.
-    fn blocking_nodes(&mut self, plan: &Plan, run: &RunId, held: &HeldNodes) -> Option<BTreeSet<NodeName>> {
-        // Settles as if no node were led; then the true leads again.
+    /// Finds the nodes whose leads by other controllers prevent the plan; `None` if the plan could not run even without
+    /// other controllers. For ports by label, other nodes with the label may become free instead.
+    fn find_blocking_nodes(
+        &mut self,
+        plan: &Plan,
+        run: &RunId,
+        held: &HeldNodes,
+    ) -> Option<BTreeSet<NodeName>> {
+        // Places are assigned as if no node were led. Then the real leads are restored.
         self.members.replace_leads(BTreeMap::new());
         let settled = self.assign_plan_places(plan, run);
         self.members.replace_leads(leads_of(held));
@@ -176,8 +182,8 @@ where
         self.members.get(node).is_some_and(|member| member.presence_at(now()) != NodePresence::Lost)
     }
 
-    /// Waits until one of the held nodes is given back or may be taken, or until other nodes may have joined. `while_blocked` gets only the
-    /// nodes that are in the way.
+    /// Waits until one of the held nodes is given back or may be taken, or until other nodes may have joined.
+    /// `while_blocked` gets only the nodes in `blocking`.
     pub(super) fn await_node_availability(
         &mut self,
         mut held: HeldNodes,
@@ -190,13 +196,14 @@ where
             if choice != HeldNodesDecision::Wait || now() >= until {
                 return Ok(choice);
             }
-            // The more leads are read, the more rarely: the records' load does not grow with the fleet.
+            // With more leads the checks are less frequent, so that the load of the record store does not grow with
+            // the fleet.
             let looks = 1 + held.len() / LEADS_PER_CHECK;
             clock::sleep_until_ns(
                 (now() + Nanos::new(FREE_NODE_CHECK_INTERVAL.as_u64() * looks as u64)).as_nanos(),
             );
             let nodes: Vec<NodeName> = held.keys().cloned().collect();
-            let now_held = self.nodes_held_by_others(&nodes)?;
+            let now_held = self.read_nodes_held_by_others(&nodes)?;
             let is_same = held.iter().all(|(node, before)| {
                 now_held.get(node).is_some_and(|lead| lead.revision == before.revision)
             });
@@ -207,14 +214,14 @@ where
         }
     }
 
-    /// Selects the nodes that other controllers lead.
-    pub(super) fn nodes_held_by_others(&mut self, nodes: &[NodeName]) -> Result<HeldNodes, Error> {
+    /// Reads which of these nodes other controllers lead.
+    pub(super) fn read_nodes_held_by_others(&mut self, nodes: &[NodeName]) -> Result<HeldNodes, Error> {
         let is_there = ControllerPresence::presence_lookup(self.presence.as_ref());
         let seen = (&self.me, &mut self.watch);
         Ok(read_held_leads(&mut self.records, nodes, seen, &is_there, now())?)
     }
 
-    /// Takes the leads of these nodes and listens to them; `None` if another controller has one.
+    /// Takes the leads of these nodes and listens to the nodes; `None` if another controller leads one of them.
     pub(super) fn claim_nodes(
         &mut self,
         run: &RunId,
@@ -228,8 +235,8 @@ where
         if let Ok(Some(claimed)) = &claimed {
             self.leadership.add_own_leads(claimed.leads.clone());
         } else {
-            // A write without an answer may have made a lead, so all attempted leads are given back.
-            let nodes = claim.attempted_nodes().clone();
+            // A write without an answer may have been done, so all leads that it may have written are given back.
+            let nodes = claim.nodes_with_possible_lead().clone();
             self.leadership.queue_lead_return(UncertainLeads { run: run.clone(), nodes });
         }
         // The claim's observations of other controllers' terms are kept: a second observation may show that a
@@ -262,22 +269,23 @@ where
         }
     }
 
-    /// Gives back all nodes.
+    /// Gives back the leads of all nodes.
     pub fn return_node_leads(&mut self) {
         self.led = None;
-        self.give_back_leads_of_others(&BTreeSet::new());
+        self.give_back_leads_except(&BTreeSet::new());
     }
 
-    /// Gives back all nodes but these.
-    fn give_back_leads_of_others(&mut self, kept: &BTreeSet<NodeName>) {
-        let leads = self.leadership.give_back_leads_of_others(&mut self.records, kept);
+    /// Gives back the leads of all nodes except `kept`.
+    fn give_back_leads_except(&mut self, kept: &BTreeSet<NodeName>) {
+        let leads = self.leadership.give_back_leads_except(&mut self.records, kept);
         let nodes: Vec<NodeName> = leads.into_iter().map(|lead| lead.node).collect();
         if !nodes.is_empty() {
             self.endpoint.stop_listening_to(&nodes);
         }
     }
 
-    /// A place for every port. Absent nodes have places, too, if the user allows a start without that many.
+    /// Assigns a place to every port. If the user allows a start without some nodes, ports may have
+    /// places on absent nodes.
     fn assign_plan_places(&self, plan: &Plan, run: &RunId) -> Result<PlaceSettlement, PlanProblems> {
         let settled = places::assign_places(plan, &self.members, Some(run), now());
         let problems = match settled {
@@ -295,7 +303,7 @@ where
     }
 
     /// Epoch of the run that is led; 0 without one.
-    pub(super) fn epoch(&self) -> u64 {
+    pub(super) fn led_epoch_or_zero(&self) -> u64 {
         self.led.as_ref().map_or(0, |led| led.epoch)
     }
 
@@ -306,25 +314,25 @@ where
         has: RunStartingState,
         user: RunUser<'_>,
     ) -> Result<ControlledRun, Error> {
-        self.refuse_if_lost()?;
+        self.fail_if_leadership_lost()?;
         let attempt = machine.head().attempt;
         let run = machine.head().run.clone();
         if has.reads_results {
             self.collector.read_run(&run);
         }
         let Self { records, members, collector, leadership, note, endpoint, .. } = self;
-        // The writer borrows the records, so it may live no longer than the run.
+        // The writer borrows the records, so its thread ends with the run.
         let (ended, marks) = thread::scope(|scope| {
             let writer = RecordWriter::start_writing(scope, records, note);
             let mut services = FleetRunServices::new(run, writer, members, collector, leadership);
-            services.leave_record_unchanged(has.writes_no_record);
+            services.set_writes_no_record(has.writes_no_record);
             services.add_stored_parts(attempt, has.on_hand);
             services.set_shares(has.shares);
             services.set_senders(has.senders);
             control_run(machine, endpoint, &mut services, user)
                 .map(|ended| (ended, services.final_watermarks()))
         })?;
-        // These are the last watermarks: nodes may delete the stored segments.
+        // With these last watermarks, nodes may delete the segments that are stored.
         for (node, mark) in marks {
             // A node that misses this message gets it from the next controller.
             ignore_failure(self.endpoint.post_message(&node, MessageBody::Stored(mark)));

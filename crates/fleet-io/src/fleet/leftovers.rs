@@ -1,4 +1,4 @@
-//! Ends runs that controllers have left behind: on single nodes, or as a whole.
+//! Ends runs that other controllers left unfinished: on single nodes, or as a whole.
 
 use super::leading::{BlockedNodesDecision, HeldNodes, HeldNodesDecision};
 use super::{FleetExecutor, LedRun, RunStartingState};
@@ -14,30 +14,31 @@ use packetrig_report::{NodeName, RunId};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Attempts to write the record of one run before that is left to another controller.
+/// Maximum number of attempts to write the record of a run. After them, another controller has to end the run.
 const MAX_MERGE_ATTEMPTS: u32 = 16;
 
 /// A run that another controller has left on some of the nodes that this one leads now.
 #[derive(Clone, Debug)]
 pub struct LeftoverRun {
-    /// Record of the run; with a final state if its end is written already.
+    /// Record of the run. It has a final state if the end of the run is recorded already.
     pub record: RunRecord,
     pub nodes: BTreeSet<NodeName>,
 }
 
 impl LeftoverRun {
-    /// Returns whether its controller did not write its end.
+    /// Returns whether the end of the run is not recorded yet.
     pub const fn is_unfinished(&self) -> bool {
         self.record.is_unfinished()
     }
 
-    /// Returns whether this is all of the run: no controller has taken a node of it before. Nodes that it was started without do not count.
-    pub fn is_whole(&self) -> bool {
-        self.record.released.iter().all(|node| self.record.left_out.contains(node)) && self.is_last()
+    /// Returns whether these are all nodes of the run, because no controller has taken one of them before. Nodes
+    /// without which the run started do not count.
+    pub fn covers_whole_run(&self) -> bool {
+        self.record.released.iter().all(|node| self.record.left_out.contains(node)) && self.has_last_nodes()
     }
 
     /// Returns whether these are the last nodes of the run.
-    pub fn is_last(&self) -> bool {
+    pub fn has_last_nodes(&self) -> bool {
         self.record.unreleased_nodes().is_subset(&self.nodes)
     }
 }
@@ -45,9 +46,9 @@ impl LeftoverRun {
 /// State of a run that its controller left.
 #[derive(Clone, Debug)]
 pub enum AbandonedRunState {
-    /// Its controller is at work.
+    /// Its controller is running.
     UnderWay(HeldNodes),
-    /// It may be ended. Other runs have these nodes.
+    /// This controller leads its free nodes and may end it. The nodes listed here are not led for it.
     Led(BTreeSet<NodeName>),
 }
 
@@ -56,7 +57,7 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// Finds leftovers by the earlier leads of the nodes, and by the runs that the nodes report.
+    /// Finds leftover runs, from the earlier leads of the nodes and from the runs that the nodes report.
     pub(super) fn find_leftovers(
         &mut self,
         run: &RunId,
@@ -99,7 +100,8 @@ where
         Ok(leftovers)
     }
 
-    /// Makes the nodes of a leftover stop and release their run. They keep their counts. Returns whether they were its last nodes.
+    /// Makes the nodes of a leftover run stop and release it. They keep their results. Returns whether they were the
+    /// last nodes of the run.
     pub fn release_nodes(&mut self, leftover: &LeftoverRun, user: RunUser<'_>) -> Result<bool, Error> {
         let LeftoverRun { record, nodes } = leftover;
         let of_these = RunRecord {
@@ -109,21 +111,22 @@ where
         };
         // This controller counts nothing, so it need not wait for frames.
         let limits = RunLimits::for_fleet(self.round_trips.longest_round_trip(nodes), Nanos::ZERO);
-        let machine =
-            ControllerMachine::from_record(of_these, self.epoch(), limits).without_collecting_results();
-        // If the end of the run is written, its record stays as it is.
-        let writes_record = leftover.is_unfinished() && leftover.is_whole();
+        let machine = ControllerMachine::from_record(of_these, self.led_epoch_or_zero(), limits)
+            .without_collecting_results();
+        // If the end of the run is recorded, its record stays as it is.
+        let writes_record = leftover.is_unfinished() && leftover.covers_whole_run();
         let has = RunStartingState { writes_no_record: !writes_record, ..RunStartingState::default() };
         self.conduct_run(machine, has, user)?;
-        // The machine has just ended a whole run. Only a run that several
-        // controllers end in parts needs the note.
-        if !leftover.is_unfinished() || leftover.is_whole() {
+        // The machine has just ended the whole run. Only if several controllers end a run
+        // in parts, its record lists the released nodes.
+        if !leftover.is_unfinished() || leftover.covers_whole_run() {
             return Ok(true);
         }
         self.record_released_nodes(leftover)
     }
 
-    /// Adds the nodes to the released nodes in the run's record. Several controllers may do so at once.
+    /// Adds the nodes to the released nodes in the run's record. Several controllers may do so at the same time.
+    /// Returns whether all nodes of the run are released now.
     fn record_released_nodes(&mut self, leftover: &LeftoverRun) -> Result<bool, Error> {
         let key = RunRecord::record_key(&leftover.record.head.run);
         for _ in 0..MAX_MERGE_ATTEMPTS {
@@ -144,20 +147,21 @@ where
         Ok(false)
     }
 
-    /// Writes the end of a run after all its nodes have released it. Its results are in another catalogue.
+    /// Records the end of a run of another catalogue, after all its nodes have released it.
     pub fn close_record(&mut self, run: &RunId) -> Result<(), Error> {
         let key = RunRecord::record_key(run);
         let Some(found) = self.records.get_record(&key)? else { return Ok(()) };
         let Some(mut record) = found.decode_value::<RunRecord>() else { return Ok(()) };
         record.state = RunState::Partial;
         match self.records.replace_record(&key, found.revision, &StoredRecord::encode_value(&record)) {
-            // A newer record comes from another controller that ends the same run.
+            // If the record has changed, another controller is ending the same run.
             Ok(_) | Err(fabric::Error::Stale(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Takes the free nodes of a run that was left, to end it. `while_unclear` decides while its controller may be at work.
+    /// Takes the leads of the free nodes of an unfinished run, to end it. `while_unclear` decides whether to wait
+    /// while it is unclear whether the run's controller is running; `None` if it decides not to.
     pub fn lead_unfinished_run(
         &mut self,
         record: &RunRecord,
@@ -180,7 +184,7 @@ where
         let members: Vec<NodeName> = record.unreleased_nodes().into_iter().collect();
         loop {
             self.await_leadership()?;
-            let held = self.nodes_held_by_others(&members)?;
+            let held = self.read_nodes_held_by_others(&members)?;
             let mut own = held.clone();
             // Nodes that other controllers have taken for their own runs are no obstacle: they have left this run.
             own.retain(|_, held| held.lead.run == *run);
@@ -204,7 +208,7 @@ where
                 while_unclear(held)
             })?;
             if choice != HeldNodesDecision::Wait {
-                // Either its controller is at work, or the user does not want to wait.
+                // Either the run's controller is running, or the user does not want to wait.
                 return Ok(at_work.map(AbandonedRunState::UnderWay));
             }
         }

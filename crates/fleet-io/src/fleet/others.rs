@@ -1,4 +1,4 @@
-//! Finds out which other controllers are at work, and removes the records of those that are not.
+//! Finds out which other controllers are running, and removes the records of those that are not.
 
 use super::{ControllerPresence, FREE_NODE_CHECK_INTERVAL, FleetExecutor};
 use crate::agent::now;
@@ -17,14 +17,15 @@ where
         &self.me.controller
     }
 
-    /// Looks at the record of a controller.
+    /// Reads the record of a controller, and judges the state of its term.
     fn read_controller_term(&mut self, controller: &str) -> Result<OtherControllerTerm, Error> {
         let is_there = ControllerPresence::presence_lookup(self.presence.as_ref());
         Ok(self.watch.read_controller_term(&mut self.records, controller, &is_there, now())?)
     }
 
-    /// Selects the controllers that are running. A single look at a controller on another host proves nothing: the look is repeated
-    /// until the result is clear, as long as `goes_on` returns true. After that, the controller counts as running.
+    /// Selects the controllers that are running. A single check of a controller on another host proves nothing, so
+    /// the check is repeated until the result is clear, as long as `goes_on` returns true. A controller that stays
+    /// unclear counts as running.
     pub fn select_running_controllers(
         &mut self,
         controllers: &BTreeSet<String>,
@@ -32,7 +33,7 @@ where
     ) -> Result<BTreeSet<String>, Error> {
         let mut at_work = BTreeSet::new();
         let mut unclear = controllers.clone();
-        // This process certainly runs; a look at its own record would prove less.
+        // This process is certainly running; its own record would prove less.
         if unclear.remove(&self.me.controller) {
             at_work.insert(self.me.controller.clone());
         }
@@ -46,7 +47,7 @@ where
                 }
             }
             if unclear.is_empty() || !goes_on() {
-                // An unclear controller counts as alive: two must not end the same run.
+                // An unclear controller counts as running: two controllers must not end the same run.
                 at_work.append(&mut unclear);
                 return Ok(at_work);
             }
@@ -68,7 +69,7 @@ where
             };
             match ended {
                 Ok(()) => self.records.remove_record(&key)?,
-                // The record was refreshed in between: the controller is at work after all.
+                // The record was refreshed in between, so the controller is running after all.
                 Err(fabric::Error::Stale(_)) => {}
                 Err(error) => return Err(error.into()),
             }

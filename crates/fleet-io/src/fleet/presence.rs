@@ -1,5 +1,5 @@
-//! Shows the controllers of one machine to each other: each locks a file of its own in the fleet's directory for as long as it is present.
-//! The kernel frees the lock when its process dies, however that happens, and no other process can look like the controller.
+//! Shows the controllers of one machine to each other: each controller locks its own file in the fleet's directory as
+//! long as it is running. The kernel frees the lock when the process ends, however that happens.
 
 use packetrig_fleet::term::ControllerIdentity;
 use packetrig_sys::lock::{self, LockFile};
@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Attempts to lock the own file: another controller that cleans up holds each file for a moment.
+/// Maximum number of attempts to lock the own file. Another controller that cleans up locks each file for a moment.
 const MAX_LOCK_ATTEMPTS: u32 = 50;
 const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -28,9 +28,9 @@ pub struct ControllerPresence {
 }
 
 impl PresenceDirectory {
-    /// Opens the directory, which is this user's own, or makes it.
+    /// Opens the directory, or makes it. It must belong to this user.
     pub fn open_directory(path: &Path) -> io::Result<Self> {
-        let (device, number) = runtime_directory::identify_directory(path)?;
+        let (device, number) = runtime_directory::create_and_identify_directory(path)?;
         let boot = clock::state::boot_id().map_err(io::Error::other)?;
         // Other hosts can have equal device numbers. The boot ID tells hosts apart, and a host before and
         // after a restart.
@@ -38,15 +38,15 @@ impl PresenceDirectory {
         Ok(Self { path: path.to_owned(), place })
     }
 
-    /// Shows that a controller is present, and removes the files that killed ones have left.
+    /// Shows that a controller is running, and removes the files of controllers that were killed.
     pub fn announce_controller(&self, controller: &str) -> io::Result<ControllerPresence> {
         for name in runtime_directory::list_names(&self.path) {
             // A locked file belongs to a running controller. A free one is removed by locking and dropping it.
-            drop(LockFile::lock_at(&self.path.join(name)));
+            drop(LockFile::try_lock_at(&self.path.join(name)));
         }
         let path = self.controller_file(controller);
         for _ in 0..MAX_LOCK_ATTEMPTS {
-            if let Some(lock) = LockFile::lock_at(&path)? {
+            if let Some(lock) = LockFile::try_lock_at(&path)? {
                 return Ok(ControllerPresence { directory: self.clone(), _lock: lock });
             }
             std::thread::sleep(LOCK_RETRY_PAUSE);
@@ -54,8 +54,8 @@ impl PresenceDirectory {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    /// Returns whether this controller runs; `None` if it keeps its lock file in another place, or the file
-    /// cannot be checked.
+    /// Returns whether this controller runs; `None` if it keeps its lock file in another place, or the
+    /// file cannot be checked.
     pub(super) fn is_controller_present(&self, controller: &ControllerIdentity) -> Option<bool> {
         // The name comes from a record of the fleet, and must not lead to a file elsewhere.
         let is_name = controller.controller.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -80,7 +80,8 @@ impl ControllerPresence {
         &self.directory
     }
 
-    /// Looks controllers up in the directory of this one; without it, the answer is always unknown.
+    /// Returns a function that looks controllers up in the directory of this one. Without a directory its
+    /// answer is always `None`.
     pub(super) fn presence_lookup(own: Option<&Self>) -> impl Fn(&ControllerIdentity) -> Option<bool> {
         move |controller| own?.directory.is_controller_present(controller)
     }

@@ -1,7 +1,7 @@
-//! Writes the record of a run, in the message server and in the controller's own catalogue.
+//! Writes the record of a run to the message server and to the controller's own catalogue.
 //!
-//! A disk or a server may take seconds for it. So a thread of its own writes, and the controller answers its nodes in the meantime: their
-//! leases last for two seconds.
+//! A disk or a server may take seconds for a write. So a separate thread writes, and the controller answers its nodes
+//! in the meantime, because their leases last for only two seconds.
 
 use super::RunRecordCallback;
 use packetrig_fleet::controller::RunRecord;
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::Duration;
 
-/// The controller's end: records go in, outcomes come back. The thread ends with it.
+/// Handle of the writing thread: records go in, outcomes come back. The thread ends when this is dropped.
 pub(super) struct RecordWriter {
     records: Sender<RunRecord>,
     outcomes: Receiver<Result<WrittenRecord, fabric::Error>>,
@@ -19,7 +19,7 @@ pub(super) struct RecordWriter {
 
 /// A record that is in the message server.
 pub(super) struct WrittenRecord {
-    /// Reason why it is not in the catalogue.
+    /// Reason why the record is not in the catalogue, if it is not.
     pub(super) not_noted: Option<String>,
 }
 
@@ -41,14 +41,14 @@ impl RecordWriter {
         let (written, outcomes) = channel();
         scope.spawn(move || {
             let mut places = RecordDestinations { records, note, revision: None };
-            // The loop ends when the controller is gone: either channel shows this.
+            // The loop ends when the controller's handle is dropped, because that closes both channels.
             to_write.iter().try_for_each(|record| written.send(places.write_record(&record)))
         });
         Self { records: orders, outcomes }
     }
 
     pub(super) fn queue_record(&self, record: RunRecord) {
-        // Fails only if the thread has panicked: then there is no outcome, either.
+        // This fails only if the thread has panicked. Then `next_outcome` reports an error.
         drop(self.records.send(record));
     }
 
@@ -57,7 +57,7 @@ impl RecordWriter {
         match self.outcomes.recv_timeout(Duration::from_nanos(within.as_u64())) {
             Ok(outcome) => Some(outcome),
             Err(RecvTimeoutError::Timeout) => None,
-            // The scope passes the panic on.
+            // The thread has panicked; the scope passes the panic on.
             Err(RecvTimeoutError::Disconnected) => {
                 Some(Err(fabric::Error::Down("the thread that writes records has ended".to_owned())))
             }
@@ -67,13 +67,13 @@ impl RecordWriter {
 
 impl<R: RecordStore> RecordDestinations<'_, R> {
     fn write_record(&mut self, record: &RunRecord) -> Result<WrittenRecord, fabric::Error> {
-        self.revision = Some(self.write_in_server(record)?);
+        self.revision = Some(self.write_to_server(record)?);
         // The server comes first: the copy in the catalogue counts only for runs that the server does not have.
         let not_noted = (self.note)(record).err();
         Ok(WrittenRecord { not_noted })
     }
 
-    fn write_in_server(&mut self, record: &RunRecord) -> Result<u64, fabric::Error> {
+    fn write_to_server(&mut self, record: &RunRecord) -> Result<u64, fabric::Error> {
         let key = RunRecord::record_key(&record.head.run);
         let value = serde_json::to_vec(record).unwrap_or_default();
         let written = match self.revision {

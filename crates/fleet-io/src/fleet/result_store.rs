@@ -1,6 +1,6 @@
 //! Stores the results of a fleet in the catalogue.
 //!
-//! Invariant: a segment that the store has accepted is on the disk and has its row.
+//! Invariant: a segment that the store has accepted is on the disk and has its row in the catalogue.
 
 mod late;
 
@@ -37,17 +37,17 @@ struct ResultStoreState {
     nodes: Option<BTreeSet<String>>,
     quota: RunQuota,
     page: PageChoice,
-    /// Contents of parts that are whole. A part is put together once, however often its segments come again.
+    /// Contents of complete parts. Each part is assembled only once, even if its segments are delivered again.
     whole: BTreeMap<CompletePart, PartContents>,
 }
 
 /// A part of the current run that is stored to its end.
 type CompletePart = (u32, NodeName);
 
-/// Outcome of writing reports again that lacked results.
+/// Outcome of completing reports that lacked results.
 #[derive(Debug, Default)]
 pub struct CompletedReports {
-    /// A sentence for each result that is in its report now.
+    /// A sentence for each result that was added to its report.
     pub told: Vec<String>,
     /// A sentence for each report that could not be written.
     pub failed: Vec<String>,
@@ -93,12 +93,12 @@ impl std::fmt::Debug for RunResultStore {
 }
 
 impl RunResultStore {
-    /// Opens a store on a separate connection.
+    /// Creates a store of results in `catalogue`, with the default quota.
     pub fn new(catalogue: RunCatalogue) -> Self {
         Self::with_quota(catalogue, RunQuota::default())
     }
 
-    /// Opens a store with a quota for each node's part in a run.
+    /// Creates a store of results with a quota for each node's part in a run.
     pub fn with_quota(catalogue: RunCatalogue, quota: RunQuota) -> Self {
         Self(Arc::new(Mutex::new(ResultStoreState {
             catalogue,
@@ -111,7 +111,7 @@ impl RunResultStore {
         })))
     }
 
-    /// Sets whether runs that begin from now on get a page for people.
+    /// Sets whether runs that begin from now on get a report page (HTML).
     pub fn set_page_choice(&self, page: PageChoice) {
         self.lock_store().page = page;
     }
@@ -121,7 +121,7 @@ impl RunResultStore {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a run that a later controller can find. Its record is a JSON object of the caller's.
+    /// Begins a run that a later controller can find. The caller provides its record, a JSON object.
     pub fn begin_run(&self, unfinished: &UnfinishedRun, size: ReportSize) -> Result<(), Error> {
         let mut slot = self.lock_store();
         let draft = slot.catalogue.begin_resumable_run(unfinished, size)?;
@@ -134,7 +134,7 @@ impl RunResultStore {
         self.lock_store().catalogue.unfinished_runs()
     }
 
-    /// Takes up a run where another process left it.
+    /// Continues a run that another process left unfinished; it becomes the current run.
     pub fn resume_run(&self, run: &RunId) -> Result<UnfinishedRun, Error> {
         let mut slot = self.lock_store();
         let (draft, unfinished) = slot.catalogue.resume_run(run)?;
@@ -142,7 +142,7 @@ impl RunResultStore {
         Ok(unfinished)
     }
 
-    /// Stored parts of the current run: a controller that takes it up gets no events for them.
+    /// Reads the stored parts of a run. A controller that takes the run over gets no events for them.
     pub fn read_stored_parts(&self, record: &RunRecord) -> Vec<StoredPart> {
         let mut slot = self.lock_store();
         let mut on_hand = Vec::new();
@@ -158,17 +158,17 @@ impl RunResultStore {
         on_hand
     }
 
-    /// End of the stored part of a node in an attempt of any run.
+    /// First segment number that is not stored, for a node in an attempt of any run.
     pub fn stored_watermark(&self, node: &NodeName, run: &RunId, attempt: u32) -> u64 {
-        // If the catalogue cannot be read, the answer is 0: the node then deletes nothing.
+        // If the catalogue cannot be read, the answer is 0, so that the node deletes nothing.
         self.lock_store().catalogue.watermark(run, attempt, node).unwrap_or(0)
     }
 
-    /// Writes the state of the current run.
+    /// Saves the record of the current run in the catalogue.
     pub fn store_run_state(&self, record: &RunRecord) -> Result<(), Error> {
         let mut slot = self.lock_store();
         if slot.draft.as_ref().is_none_or(|draft| *draft.run_id() != record.head.run) {
-            // A run of another catalogue.
+            // The record belongs to a run of another catalogue.
             return Ok(());
         }
         slot.begun["record"] = serde_json::to_value(record).unwrap_or_default();
@@ -179,8 +179,8 @@ impl RunResultStore {
     }
 
     /// Writes the report of the current run and returns its directory. The report names captures by their
-    /// final places. The caller's report equals the stored one: both include results that came while it was
-    /// made. With `open`, results that come later are put into the stored one, with a note.
+    /// final paths. `report` is replaced by the stored one if results arrived while it was made. With `open`, results
+    /// that arrive later are added to the stored report, with a note.
     pub fn commit_report(
         &self,
         report: &mut RunReport,
@@ -201,11 +201,11 @@ impl RunResultStore {
         Ok(directory)
     }
 
-    /// Writes reports that lack results again, with the results that have come.
-    pub fn complete_open_runs(&self) -> CompletedReports {
+    /// Completes reports that lack results, with the results that have arrived since.
+    pub fn complete_open_reports(&self) -> CompletedReports {
         let slot = self.lock_store();
         let mut completed = CompletedReports::default();
-        let open = slot.catalogue.open_runs().unwrap_or_else(|error| {
+        let open = slot.catalogue.runs_with_missing_results().unwrap_or_else(|error| {
             completed.failed.push(format!("cannot list the runs with incomplete reports: {error}"));
             Vec::new()
         });
@@ -239,7 +239,8 @@ impl ResultStore for RunResultStore {
 }
 
 impl ResultStoreState {
-    /// Returns whether the node takes part in the current run. Segments of other nodes count against their quota for late results.
+    /// Returns whether the node takes part in the current run. Segments of other nodes count against their
+    /// quota for late results.
     fn is_participating(&self, node: &NodeName) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node.0))
     }
@@ -247,10 +248,11 @@ impl ResultStoreState {
     fn store_batch(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
         let answers = self.store_segments(segments);
         let mut outcomes = Vec::with_capacity(segments.len());
-        // The state of a part is read once, however many of its segments have come.
+        // The state of a part is read once, however many of its segments have arrived.
         let mut parts: BTreeMap<PartKey, Vec<String>> = BTreeMap::new();
         for (ReceivedSegment { id, body }, answer) in segments.iter().zip(answers) {
-            // A segment beyond its node's share is confirmed to the fabric and not stored: the node keeps it, and the part says so.
+            // A segment beyond its node's quota is confirmed to the fabric, but not stored: the node keeps it, and the
+            // part gets a doubt about it.
             let mut doubt = None;
             if let Err(Error::RunQuota { share, .. }) = &answer {
                 doubt = quota_doubt(&id.node, *share);
@@ -261,8 +263,9 @@ impl ResultStoreState {
             }
             outcomes.push(outcome);
         }
-        let stored = self.stored_parts(parts);
-        // A part with an unreadable state would be confirmed without a watermark for its node: its segments have to come again.
+        let stored = self.complete_and_read_parts(parts);
+        // If the state of a part cannot be read, there is no watermark for its node, so its segments must be delivered
+        // again.
         for (ReceivedSegment { id, .. }, outcome) in segments.iter().zip(&mut outcomes) {
             if let Some(why) = stored.failed.get(&PartKey::from_segment(id)).filter(|_| outcome.is_ok()) {
                 *outcome = Err(ResultStoreError::ForNow(why.clone()));
@@ -274,7 +277,7 @@ impl ResultStoreState {
     fn store_segments(&self, segments: &[ReceivedSegment]) -> Vec<Result<StoreOutcome, Error>> {
         let mut batch = SegmentBatch::new(&self.catalogue, clock::wall_clock_ns());
         for ReceivedSegment { id, body } in segments {
-            match self.draft_under_way(&id.run, &id.node) {
+            match self.current_draft_for(&id.run, &id.node) {
                 Some(draft) => batch.add_segment(draft, id, body),
                 None => batch.add_late_segment(id, body),
             }
@@ -282,9 +285,9 @@ impl ResultStoreState {
         batch.store_segments()
     }
 
-    /// The answer to the fabric about a segment. Other bytes under a stored name come from a disk that lost its contents: the first ones
-    /// count, and the node need not send them for ever. A segment beyond a quota stays with its node, which gets no higher watermark; the
-    /// fabric need not hold it.
+    /// Decides what the fabric is told about a segment; `Ok` confirms it. If a segment with other bytes is stored
+    /// under its name, the node's disk has lost its contents: the first bytes count, and the node need not send the
+    /// segment again. A segment beyond a quota stays on its node, which gets no higher watermark.
     fn answer_segment(
         &self,
         id: &SegmentId,
@@ -298,7 +301,7 @@ impl ResultStoreState {
                 // again.
                 let why = error.to_string();
                 self.catalogue
-                    .set_aside(id, body)
+                    .keep_unreadable_segment(id, body)
                     .map_err(|error| ResultStoreError::ForNow(error.to_string()))?;
                 Err(ResultStoreError::Unreadable(why))
             }
@@ -306,14 +309,15 @@ impl ResultStoreState {
         }
     }
 
-    /// Reads the state of these parts, with the doubts about each.
-    fn stored_parts(&mut self, keys: BTreeMap<PartKey, Vec<String>>) -> StoredParts {
+    /// Completes earlier reports that lacked these parts, and reads the state of the parts. `keys` has the
+    /// doubts about each part.
+    fn complete_and_read_parts(&mut self, keys: BTreeMap<PartKey, Vec<String>>) -> StoredParts {
         let mut completed = self.complete_late_reports(keys.keys());
         let mut parts = Vec::with_capacity(keys.len());
         let mut failed = BTreeMap::new();
         for (key, doubts) in keys {
             let completed = completed.remove(&key).transpose();
-            match completed.and_then(|completed| self.stored_part(&key, doubts, completed)) {
+            match completed.and_then(|completed| self.read_stored_part(&key, doubts, completed)) {
                 Ok(arrival) => parts.push(arrival),
                 Err(error) => drop(failed.insert(key, error.to_string())),
             }
@@ -321,7 +325,7 @@ impl ResultStoreState {
         StoredParts { parts, failed }
     }
 
-    fn stored_part(
+    fn read_stored_part(
         &mut self,
         key: &PartKey,
         doubts: Vec<String>,
@@ -335,18 +339,20 @@ impl ResultStoreState {
         Ok(StoredPart { node: node.clone(), mark, contents, completed })
     }
 
-    fn draft_under_way(&self, run: &RunId, node: &NodeName) -> Option<&RunDraft> {
+    /// The draft of the current run, if `run` is the current run and the node takes part in it.
+    fn current_draft_for(&self, run: &RunId, node: &NodeName) -> Option<&RunDraft> {
         self.draft.as_ref().filter(|draft| draft.run_id() == run && self.is_participating(node))
     }
 
-    /// A node's part in the current run, once it is stored to its end. It is put together once.
+    /// Returns a node's part in the current run, once it is stored to its end. It is assembled only once.
     fn part_contents(&mut self, run: &RunId, attempt: u32, node: &NodeName) -> Result<PartContents, Error> {
         let part = (attempt, node.clone());
-        // A complete part does not change. A repeated segment would make the merge read all segments again.
+        // A complete part does not change. Without this, each repeated segment would cause all segments to be read
+        // again.
         if let Some(known) = self.whole.get(&part) {
             return Ok(known.clone());
         }
-        let draft = self.draft_under_way(run, node);
+        let draft = self.current_draft_for(run, node);
         let gathered = draft.map(|draft| draft.assemble_part(&self.catalogue, attempt, node)).transpose()?;
         let Some(gathered) = gathered.flatten() else { return Ok(PartContents::default()) };
         let contents = complete_part_contents(node, gathered);
@@ -365,7 +371,7 @@ fn node_names_in_record(record: &Value) -> Option<BTreeSet<String>> {
     Some(names.filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
-/// Makes the controller's view of a part that is stored to its end.
+/// Builds the contents of a part that is stored to its end.
 fn complete_part_contents(node: &NodeName, gathered: GatheredPart) -> PartContents {
     let cut_short = gathered.result.is_none().then(|| unfinished_part(&gathered));
     let GatheredPart { mut result, mut doubts, elsewhere, .. } = gathered;
@@ -377,13 +383,14 @@ fn complete_part_contents(node: &NodeName, gathered: GatheredPart) -> PartConten
     PartContents { result: result.map(Arc::new), cut_short, doubts, elsewhere }
 }
 
-/// Message about a node that has used up its share, at its first refused segment. The catalogue counts the
-/// later ones.
+/// Returns a message about a node that has used up its quota, at its first refused segment. The catalogue
+/// counts the later ones.
 fn quota_doubt(node: &NodeName, share: StoredRunShare) -> Option<String> {
     let StoredRunShare { segments, bytes, refused } = share;
     (refused == 1).then(|| {
         format!(
-            "{node}: limit reached: {bytes} B in {segments} segments are stored, later ones stay on the node"
+            "{node}: limit reached: {bytes} B in {segments} segments are stored; later segments stay on the \
+             node"
         )
     })
 }

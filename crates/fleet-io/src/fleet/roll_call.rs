@@ -1,7 +1,7 @@
 //! Finds the nodes that are present, and measures their round trips.
 //!
-//! Invariant: a round trip is measured only by an answer to this very call. A hello for an earlier call, or without one, shows that the
-//! node is present, and nothing about the time.
+//! Invariant: a round trip is measured only with an answer to the current call. A hello for an earlier call, or
+//! without a call, only shows that the node is present.
 
 use crate::agent::now;
 use crate::error::Error;
@@ -12,22 +12,24 @@ use packetrig_report::NodeName;
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Longest wait for a node that should be present: a round trip of a second, and its own processing.
+/// Longest wait for a node that should be present: a round trip of a second, and the time that the
+/// node needs to answer.
 const ROLL_CALL_TIMEOUT: Nanos = Nanos::from_secs(2);
 
-/// Most waiting messages that are read at once: a node may go on sending them.
+/// Maximum number of waiting messages that are read at once, because nodes may keep sending.
 const MAX_WAITING: usize = 100_000;
 
 /// Round trips to the nodes that have answered, by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RoundTrips {
     trips: BTreeMap<NodeName, Nanos>,
-    /// The nodes that answered the last call. A node's unasked hellos go to the controller that leads it, so this one needs the list.
+    /// Nodes that answered an earlier call. The next call waits for them, too.
     answered: BTreeSet<NodeName>,
 }
 
 impl RoundTrips {
-    /// Asks all nodes, until all expected ones have answered: the `enrolled` nodes, and nodes with a recent hello.
+    /// Sends a roll call to all nodes, and waits until all expected nodes have answered, or [`ROLL_CALL_TIMEOUT`] is
+    /// over. Expected are the `enrolled` nodes, nodes that answered before, and nodes with a recent hello.
     pub(super) fn ask_all_nodes<E: Endpoint>(
         &mut self,
         endpoint: &mut E,
@@ -41,7 +43,8 @@ impl RoundTrips {
         let here = members.iter().filter(|(_, member)| member.presence_at(now()) != NodePresence::Lost);
         expected.extend(here.map(|(name, _)| name.clone()));
         let asked = now();
-        // The monotonic clock never shows a time twice here, so an answer to an earlier call is recognised.
+        // Each call has another time of the monotonic clock as its nonce, so an answer to an earlier call is
+        // recognised.
         let call = Nonce(asked.as_nanos());
         endpoint.post_to_all_nodes(MessageBody::RollCall(call))?;
         while !expected.is_empty() && now() < asked + ROLL_CALL_TIMEOUT {
@@ -54,19 +57,19 @@ impl RoundTrips {
                 self.trips.insert(from.clone(), now().since(asked));
                 self.answered.insert(from.clone());
             }
-            // Another hello proves presence just as well.
+            // A hello for another call also proves that the node is present.
             members.on_hello(&from, *hello, now());
         }
         Ok(())
     }
 
-    /// Longest round trip to any of these nodes, as far as they have answered.
+    /// Longest round trip to those of these nodes that have answered; 0 if none has.
     pub(super) fn longest_round_trip<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeName>) -> Nanos {
         nodes.into_iter().filter_map(|node| self.trips.get(node)).copied().max().unwrap_or_default()
     }
 }
 
-/// Reads the hellos that wait. Each was sent at an unknown earlier time, so it shows only that its node may be present.
+/// Reads the hellos that wait. Each was sent at an unknown earlier time, so its node counts only as suspect.
 fn read_waiting_hellos<E: Endpoint>(endpoint: &mut E, members: &mut FleetMembers) {
     let heard = now() - SUSPECT_AFTER;
     for _ in 0..MAX_WAITING {

@@ -1,4 +1,4 @@
-//! The nodes that belong to the fleet, present or not: the enrolled ones, with the last report of each.
+//! The nodes that belong to the fleet, present or not: the enrolled nodes, with the last hello of each.
 
 use packetrig_fleet::known::KnownNode;
 use packetrig_fleet::labels::OperatorLabels;
@@ -7,7 +7,7 @@ use packetrig_report::NodeName;
 use packetrig_sys::clock;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Nodes as they last were, by name.
+/// Last known state of each node, by name.
 pub type KnownNodes = BTreeMap<NodeName, KnownNode>;
 
 pub struct FleetRoster {
@@ -15,9 +15,9 @@ pub struct FleetRoster {
     pub enrolled: BTreeSet<NodeName>,
     /// Labels that the operator has given to nodes.
     pub labels: BTreeMap<NodeName, OperatorLabels>,
-    /// Last report of each node.
+    /// Last known state of each node.
     pub known: KnownNodes,
-    /// Saves these reports for the next controller. Nothing that runs now needs them, so it may fail.
+    /// Saves these states for the next controller. This process does not need them again, so a failure does no harm.
     pub keep: Box<dyn FnMut(&KnownNodes) + Send>,
 }
 
@@ -39,7 +39,7 @@ impl std::fmt::Debug for FleetRoster {
 }
 
 impl FleetRoster {
-    /// Adds enrolled nodes that have sent no hello yet to `members`; sets the labels of all nodes.
+    /// Adds enrolled nodes that have sent no hello to this controller to `members`, and sets the labels of all nodes.
     pub fn restore_nodes(&self, members: &mut FleetMembers) {
         members.replace_labels(self.labels.clone());
         let here = crate::agent::now();
@@ -48,17 +48,17 @@ impl FleetRoster {
         }
     }
 
-    /// Keeps the reports of the nodes that have sent a hello.
+    /// Saves the state of the nodes that have sent a hello to this controller.
     pub(super) fn save_members(&mut self, members: &FleetMembers) {
         let mut is_news = false;
-        for (node, member) in members.iter().filter(|(_, member)| member.has_sent_hello()) {
+        for (node, member) in members.iter().filter(|(_, member)| member.was_heard_by_this_controller()) {
             let now_known = KnownNode::from_hello(member.hello(), clock::wall_clock_ns());
             if self.known.get(node).is_none_or(|before| now_known.should_replace(before)) {
                 self.known.insert(node.clone(), now_known);
                 is_news = true;
             }
         }
-        // Nodes send a hello each second, so only news is saved.
+        // Nodes send a hello each second, so the states are saved only if one has changed.
         if is_news {
             self.known.retain(|node, _| self.enrolled.contains(node));
             (self.keep)(&self.known);

@@ -1,4 +1,4 @@
-//! Services of a run on a fleet beside its machine: the run's record, the collector, the clocks of its nodes.
+//! Services for a run on a fleet: the run's record, the collected results, the clocks of its nodes.
 
 use super::collector::{CollectorEvent, KnownFrameCounts, SegmentCollector, StoredPart};
 use super::findings::ReportedFindings;
@@ -24,10 +24,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Longest finding, in characters.
 const MAX_FINDING_CHARACTERS: usize = 4096;
 
-/// Treatment of the latest record.
+/// State of the write of the latest record.
 #[derive(Clone, Copy, Debug)]
 enum RecordWriteState {
-    /// Another controller writes it.
+    /// The record is not written here, because another controller writes it.
     Nothing,
     Record {
         gives_start: bool,
@@ -50,7 +50,7 @@ pub(super) struct FleetRunServices<'a> {
     /// Latest counts that nodes have reported.
     counted: BTreeMap<NodeName, KnownFrameCounts>,
     news: VecDeque<LocalRunEvent>,
-    /// End of each node's stored segments.
+    /// Watermark of each node: the end of its stored segments.
     marks: BTreeMap<NodeName, StoredWatermark>,
     is_deposed: bool,
     /// Findings that were reported already.
@@ -59,7 +59,7 @@ pub(super) struct FleetRunServices<'a> {
     overloaded: BTreeSet<NodeName>,
     /// Segments of each node that will never be stored.
     refused: BTreeMap<NodeName, u64>,
-    /// Parts of the run for each node; without them every node gets everything.
+    /// Parts of the run for each node; `None`: every node gets the whole run.
     shares: Option<NodeShares>,
     senders: StreamSenders,
     /// Another controller writes the run's record.
@@ -96,22 +96,22 @@ impl<'a> FleetRunServices<'a> {
         }
     }
 
-    /// Sends each node only the parts that concern it.
+    /// Sets the parts of the run that each node gets; `None`: every node gets the whole run.
     pub(super) fn set_shares(&mut self, shares: Option<NodeShares>) {
         self.shares = shares;
     }
 
-    /// Lets nodes speak about the streams that they send only.
+    /// Sets the sender of each stream. Entries of other nodes about a stream are dropped from replies.
     pub(super) fn set_senders(&mut self, senders: StreamSenders) {
         self.senders = senders;
     }
 
-    /// Leaves the run's record as it is.
-    pub(super) const fn leave_record_unchanged(&mut self, writes_none: bool) {
+    /// Sets whether the run's record is left as it is.
+    pub(super) const fn set_writes_no_record(&mut self, writes_none: bool) {
         self.writes_no_record = writes_none;
     }
 
-    /// Takes in the stored results of an attempt that another controller began.
+    /// Adds the stored results of an attempt that another controller began.
     pub(super) fn add_stored_parts(&mut self, attempt: u32, on_hand: Vec<StoredPart>) {
         self.attempt = attempt;
         for part in on_hand {
@@ -119,7 +119,7 @@ impl<'a> FleetRunServices<'a> {
         }
     }
 
-    /// End of each node's stored segments when the run is over.
+    /// Returns the last watermark of each node, when the run is over.
     pub(super) fn final_watermarks(self) -> BTreeMap<NodeName, StoredWatermark> {
         self.marks
     }
@@ -156,20 +156,20 @@ impl<'a> FleetRunServices<'a> {
         }
     }
 
-    /// Reports refused segments at the first, the tenth, the hundredth and so on: a node can send many.
+    /// Reports the number of refused segments of a node at the first, the tenth, the hundredth one and so on, because
+    /// a node can send many.
     fn report_refused(&mut self, node: &NodeName, count: u64, why: &str) {
         let before = self.refused.get(node).copied().unwrap_or(0);
         let all = before.saturating_add(count);
         self.refused.insert(node.clone(), all);
         // The number of digits has grown; `None` means 0.
         if before.checked_ilog10() != all.checked_ilog10() {
-            self.report_finding(format!(
-                "node {node}: {all} parts of the results were refused and set aside ({why})"
-            ));
+            self.report_finding(format!("node {node}: {all} segments of its results were refused: {why}"));
         }
     }
 
-    /// Reports a finding once, in one line: parts of it come from nodes, and a line break in them could fake a line of packetrig's own.
+    /// Reports a finding once, as one line. Parts of it come from nodes, and a line break in them could imitate a
+    /// line of packetrig itself.
     fn report_finding(&mut self, text: String) {
         let text = one_line(&text, MAX_FINDING_CHARACTERS);
         if self.reported.admit_finding(&text) {
@@ -192,7 +192,7 @@ impl RunServices for FleetRunServices<'_> {
         Ok(self.news.pop_front())
     }
 
-    fn share_for_node(&self, node: &NodeName, command: NodeCommand) -> NodeCommand {
+    fn command_for_node(&self, node: &NodeName, command: NodeCommand) -> NodeCommand {
         match (&self.shares, command) {
             (Some(shares), NodeCommand::Prepare(whole)) => {
                 NodeCommand::Prepare(shares.preparation_for(node, whole))
@@ -244,7 +244,8 @@ impl RunServices for FleetRunServices<'_> {
     fn save_record(&mut self, record: RunRecord) {
         self.attempt = record.head.attempt;
         self.writing = match record.state {
-            // A controller that could not refresh its record for long may have been replaced: it must not start senders.
+            // A controller that could not refresh its record for long may have been replaced: it must not start
+            // senders.
             RunState::Committed | RunState::Confirmed if !self.leadership.may_commit() => {
                 RecordWriteState::Refused
             }

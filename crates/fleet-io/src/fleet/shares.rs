@@ -1,7 +1,9 @@
-//! The part of a run that concerns each of its nodes.
+//! Computes the part of a run that each of its nodes needs.
 //!
 //! If every node received everything, the traffic would grow with the square of the fleet: each of 10 000
-//! nodes would read about 10 000 ports, streams and clocks. Invariant: a node gets all items that it takes
+//! nodes would read about 10 000 ports, streams and clocks.
+//!
+//! Invariant: a node gets all items that it takes
 //! part in. Placeholders replace all other items, so that indices stay the same.
 
 use packetrig_fleet::message::{NodeReply, RunPreparation, SentTotal};
@@ -11,7 +13,7 @@ use packetrig_stats::clock::ClockFit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A plan longer than this many bytes is given out in parts.
+/// Of a plan that is longer than this many bytes, each node gets only its part.
 const LONG_PLAN_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
@@ -22,11 +24,11 @@ pub(super) struct NodeShares {
 
 #[derive(Debug, Default)]
 struct NodeShare {
-    /// Its ports, by number.
+    /// Indices of the node's ports.
     ports: Vec<usize>,
-    /// Streams that it receives.
+    /// Indices of the streams that the node receives.
     receives: BTreeSet<usize>,
-    /// Nodes that send them.
+    /// Nodes that send these streams.
     senders: BTreeSet<NodeName>,
 }
 
@@ -55,8 +57,9 @@ impl DividedPlan {
 }
 
 impl NodeShares {
-    /// Divides a plan by the places in the preparation. The document and the places of a long plan are taken out of it: each node gets its
-    /// part of them. Not for a plan that gets more streams while it runs.
+    /// Divides a plan by the places in the preparation. The document and the places of a long plan are removed from
+    /// the preparation, because each node gets its own part of them. Must not be used for a plan that gets more
+    /// streams while it runs.
     pub(super) fn from_plan(plan: &Plan, preparation: &mut RunPreparation) -> Self {
         let places = &preparation.places;
         let mut by_node: BTreeMap<NodeName, NodeShare> = BTreeMap::new();
@@ -73,7 +76,7 @@ impl NodeShares {
         Self { by_node, parts: DividedPlan::extract_from(preparation) }
     }
 
-    /// The preparation for `node`.
+    /// Returns the preparation for `node`, with its part of the plan if the plan is divided.
     pub(super) fn preparation_for(&self, node: &NodeName, whole: Box<RunPreparation>) -> Box<RunPreparation> {
         // A short plan goes to every node as a whole.
         let Some(DividedPlan { hash, parts, places }) = &self.parts else { return whole };
@@ -92,13 +95,13 @@ impl NodeShares {
         })
     }
 
-    /// The sent totals that `node` measures its loss against.
+    /// Returns the sent totals of the streams that `node` receives; it measures their loss with them.
     pub(super) fn sent_totals_for(&self, node: &NodeName, all: &[SentTotal]) -> Arc<[SentTotal]> {
         let Some(share) = self.by_node.get(node) else { return Arc::default() };
         all.iter().filter(|total| share.receives.contains(&total.stream)).copied().collect()
     }
 
-    /// The clocks of nodes that `node` receives from.
+    /// Returns the clock fits of the nodes from which `node` receives streams.
     pub(super) fn clock_fits_for(
         &self,
         node: &NodeName,
@@ -109,8 +112,8 @@ impl NodeShares {
     }
 }
 
-/// The node that sends each stream of a plan. Statements of other nodes about a stream do not count: its receivers
-/// measure their loss against the sent total, so a wrong one would be a loss of other nodes.
+/// The node that sends each stream of a plan. What other nodes report about the sending of a stream is ignored:
+/// receivers compute their loss from the sent total, so a node with a wrong total would cause a loss at other nodes.
 #[derive(Debug, Default)]
 pub(super) struct StreamSenders(Vec<NodeName>);
 
@@ -123,12 +126,13 @@ impl StreamSenders {
         Self(senders.cloned().collect())
     }
 
-    /// Returns whether a node may speak about a stream. Streams that a steered run got later are not known here.
+    /// Returns whether a node may report how a stream was sent. Streams that a steered run got later are not known
+    /// here, so every node may report them.
     fn may_report_stream(&self, node: &NodeName, stream: usize) -> bool {
         self.0.get(stream).is_none_or(|sender| sender == node)
     }
 
-    /// The reply without the entries about streams of other nodes.
+    /// Returns the reply without the entries about streams that other nodes send.
     pub(super) fn filter_reply(&self, node: &NodeName, reply: NodeReply) -> NodeReply {
         match reply {
             NodeReply::SendersDone { mut sent, why } => {

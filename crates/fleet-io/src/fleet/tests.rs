@@ -296,7 +296,7 @@ impl TestNode {
         let spool = ResultSpool::open_or_create(&place.join("spool"), limits, free).unwrap();
         let way = fabric.clone();
         let of = node.clone();
-        let open = Box::new(move || Ok(Box::new(way.open_outlet(&of)?) as Box<dyn ResultOutlet>));
+        let open = Box::new(move || Ok(Box::new(way.open_result_outlet(&of)?) as Box<dyn ResultOutlet>));
         let captures = place.join("captures");
         let source =
             UplinkSource { spool: spool.clone(), captures, capture_bytes: 1 << 20, node: node.clone() };
@@ -487,6 +487,6 @@ fn missing_node_is_plan_problem() {
 #[test]
 fn sample_interval_grows_with_node_count() {
     let drain = Nanos::from_secs(1);
-    let every = |nodes| super::say_every(nodes, drain).as_u64() / 1_000_000;
+    let every = |nodes| super::telemetry_interval(nodes, drain).as_u64() / 1_000_000;
     assert_eq!([2, 500, 1000, 2000, 50_000].map(every), [0, 100, 200, 400, 500], "milliseconds");
 }

@@ -1,4 +1,4 @@
-//! Turns the outcome of a line into its row of the report.
+//! Converts the outcome of a line to its row in the report.
 
 use super::ready::ChosenMechanism;
 use packetrig_probe::BudgetExceeded;
@@ -32,7 +32,8 @@ pub(super) struct SessionClock {
 }
 
 impl SessionClock {
-    /// The own wall clock in place of the far one: their relation is computed where both results are.
+    /// Describes this node's wall clock. The report compares it with the far wall clock later, where the results of
+    /// both nodes are available.
     const fn own_wall_clock(self) -> OwnClock {
         let (before, after) = (self.before, self.after);
         let widest = if before.bound_ns > after.bound_ns { before.bound_ns } else { after.bound_ns };
@@ -45,7 +46,8 @@ impl SessionClock {
     }
 }
 
-/// Result of a line with answered probes. `compares`: the session compares the clocks itself.
+/// Builds the result of a line with answered probes. `compares`: the clocks are also compared by
+/// the session's own exchanges.
 pub(super) fn answered_line_result(
     line: SentProbeLine,
     outcome: &ProbeSeriesOutcome,
@@ -59,7 +61,7 @@ pub(super) fn answered_line_result(
     let lost =
         session.map(StampSender::direction_knowledge).and_then(|told| told.lost_there.zip(told.lost_back));
     ProbeLineResult {
-        counts: counts_of(&summary, line.planned),
+        counts: probe_counts(&summary, line.planned),
         session_lost: lost,
         round_trip: summary.rtt.map(probe_times),
         path: directions.as_ref().and_then(|found| found.path),
@@ -72,7 +74,7 @@ pub(super) fn answered_line_result(
     }
 }
 
-fn counts_of(summary: &SeriesSummary, planned: u64) -> ProbeCounts {
+fn probe_counts(summary: &SeriesSummary, planned: u64) -> ProbeCounts {
     let counts = summary.counts;
     ProbeCounts {
         planned,
@@ -92,11 +94,11 @@ pub(super) struct EstimatedProbeLine<'a> {
     pub(super) series: &'a ProbeSeries,
     pub(super) end: Result<TrainEnd, packetrig_probe_io::Error>,
     pub(super) answer: Result<RateEstimate, NoEstimateReason>,
-    /// Time that it could take.
+    /// Time that the estimator had.
     pub(super) slot: Nanos,
 }
 
-/// Result of a line with an estimator. `is_stopped`: the run was stopped, or the lease has ended.
+/// Builds the result of a line with an estimator. `is_stopped`: the run was stopped, or the lease has ended.
 pub(super) fn estimated_line_result(
     number: usize,
     mechanism: ChosenMechanism,
@@ -115,8 +117,8 @@ pub(super) fn estimated_line_result(
         Err(error) => ProbeLineEndReason::Failed(error.to_string()),
     };
     ProbeLineResult {
-        // The estimator decides how many are sent.
-        counts: counts_of(&summary, sent),
+        // The estimator decides how many probes are sent, so the planned number is the sent one.
+        counts: probe_counts(&summary, sent),
         round_trip: summary.rtt.map(probe_times),
         capacity: Some(line.measured_capacity()),
         release_error: release_error(line.series.records()),
@@ -142,8 +144,11 @@ impl EstimatedProbeLine<'_> {
             (Ok(_), _) => MeasuredCapacity { rate: None, why_not: None, trains, used: 0 },
             (Err(none), end) => {
                 let is_late = matches!(end, Ok(TrainEnd::Stopped));
-                let late =
-                    if is_late { format!("; its time of {} was over", self.slot) } else { String::new() };
+                let late = if is_late {
+                    format!("; the estimator used up its time of {}", self.slot)
+                } else {
+                    String::new()
+                };
                 MeasuredCapacity { rate: None, why_not: Some(format!("{none}{late}")), trains, used: 0 }
             }
         }
@@ -160,7 +165,7 @@ fn capacity_range(estimate: &RateEstimate) -> CapacityRange {
     }
 }
 
-/// Result of a line without answers.
+/// Builds the result of a line with probes that are not answered.
 pub(super) fn sent_line_result(line: SentProbeLine, outcome: &SendOutcome) -> ProbeLineResult {
     let summary = ReleaseSummary::from_records(&outcome.records);
     let end = match outcome.refused {
@@ -195,12 +200,12 @@ fn budget_end_reason(exceeded: BudgetExceeded) -> ProbeLineEndReason {
     }
 }
 
-/// A line that stopped because the lease had ended says so.
+/// Returns the end reason of a line: if the line was stopped and the lease has ended, the lease is the reason.
 pub(super) fn end_reason_with_lease(end: ProbeLineEndReason, lost_lease: bool) -> ProbeLineEndReason {
     if lost_lease && end == ProbeLineEndReason::Stopped { ProbeLineEndReason::LeaseEnded } else { end }
 }
 
-/// First probe that left, with its due time.
+/// Returns the due time and the departure time of the first probe that was sent.
 pub(super) fn find_first_probe(records: &[ProbeRecord]) -> Option<FirstProbe> {
     let first = records.iter().find_map(|record| Some((record.planned, record.local_departure()?)));
     first.map(|(due, left)| FirstProbe { due, left: MonoTime::from_nanos(left.middle()) })
@@ -221,7 +226,7 @@ impl SessionFindings {
         compares: bool,
     ) -> Self {
         let follow_ups = session.follow_ups();
-        // The reflector's own claim about UTC is not used: its wall clock is compared with the own one elsewhere.
+        // The reflector's own claim about UTC is not used: the report compares the two wall clocks.
         let told = DirectionKnowledge { is_far_synchronised: true, ..session.direction_knowledge() };
         let walls =
             delays::compute_delays(records, follow_ups, &told, &ClockRelation::Utc(clock.own_wall_clock()));

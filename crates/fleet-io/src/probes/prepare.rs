@@ -1,4 +1,4 @@
-//! Checks the probes that are asked of a node against its owner's permits.
+//! Checks the probes that a node is asked to send and answer against its owner's permits.
 //!
 //! Everything is checked before a socket is opened, and all refusals are reported at once.
 
@@ -21,10 +21,10 @@ pub(super) struct OwnProbePort {
     /// Index in the plan.
     pub(super) port: usize,
     pub(super) location: PortLocation,
-    /// The address that it probes from and is probed at.
+    /// Source address of its probes, at which other ports also probe it.
     pub(super) address: Option<IpAddr>,
     pub(super) lines: Vec<PermittedProbeLine>,
-    /// Ports that its reflector answers, with their addresses.
+    /// Ports to which its reflector answers, with their addresses.
     pub(super) askers: Vec<PermittedAsker>,
 }
 
@@ -37,22 +37,23 @@ pub(super) struct PermittedProbeLine {
     pub(super) permitted: PermittedTarget,
 }
 
-/// A port that may be answered.
+/// A port whose probes may be answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PermittedAsker {
     pub(super) port: usize,
     pub(super) address: IpAddr,
 }
 
-/// Selects the ports on this machine; refuses if the owner forbids a part of the request.
-pub(super) fn local_probe_ports(
+/// Selects the plan's ports on this machine, with their permitted lines. Fails if the owner forbids any
+/// part of the request.
+pub(super) fn select_permitted_probe_ports(
     preparation: &RunPreparation,
     plan: &Plan,
     probes: &ProbePlan,
     lent: &LentMachine,
 ) -> Result<Vec<OwnProbePort>, Error> {
     if preparation.terms.steered {
-        return Err(plan_error("x_probes", "a configuration that is served cannot have probes"));
+        return Err(plan_error("x_probes", "the configuration of a service cannot have probes"));
     }
     let places = lent.local_port_locations(preparation)?;
     if let Some(name) = &probes.mechanism
@@ -78,7 +79,7 @@ fn plan_error(path: &str, message: &str) -> Error {
     Error::Plan(PlanProblems(vec![PlanProblem::error(path, message.to_owned())]))
 }
 
-/// Objections of the owner's file: ports that are not lent, addresses that they may not send to, rates.
+/// Returns the refusals by the owner's permit file: ports that are not lent, forbidden addresses, too high rates.
 fn check_owner_permit(
     preparation: &RunPreparation,
     plan: &Plan,
@@ -100,7 +101,7 @@ fn check_owner_permit(
     Ok(lent.permit.list_objections(&question))
 }
 
-/// Checks that the interface is for tests or confirmed by the owner, and has the address that the plan gives it.
+/// Checks that the interface is for tests, or confirmed by the owner, and that it has its address from the plan.
 fn check_interface(
     location: &PortLocation,
     address: Option<IpAddr>,
@@ -119,7 +120,8 @@ fn check_interface(
     }
 }
 
-/// Selects the lines and askers of a port with addresses that the permit for probes allows.
+/// Selects the lines and askers of a port whose addresses the permit for probes allows. Adds a refusal
+/// for each other one.
 pub(super) fn select_permitted_peers(
     probes: &ProbePlan,
     port: usize,
@@ -129,7 +131,7 @@ pub(super) fn select_permitted_peers(
     let today = (policy.today.0)();
     let mut ask = |address: IpAddr, what: &str| {
         let answer = policy.permit.permit_target(address, &today);
-        // The advice of the command line, `--allow`, has no effect here.
+        // The error's advice to use `--allow` is for the command line only, so this has its own text.
         answer.map_err(|_| refusals.push(refusal_text(what, address, policy, &today))).ok()
     };
     let mut lines = Vec::new();
@@ -144,7 +146,7 @@ pub(super) fn select_permitted_peers(
         }));
     }
     let mut askers = Vec::new();
-    for asker in probes.asking_ports(port) {
+    for asker in probes.ports_probing(port) {
         let Some(address) = probes.addresses.get(&asker).copied() else { continue };
         askers.extend(ask(address, "answering").map(|_| PermittedAsker { port: asker, address }));
     }
@@ -157,7 +159,7 @@ fn refusal_text(what: &str, address: IpAddr, policy: &ProbePolicy, today: &str) 
         Err(PermitRefusal::Ended(_, until)) => format!("{what} {address} was allowed until {until}"),
         Err(PermitRefusal::Forbidden(_)) => format!("{what} {address} is forbidden"),
         Err(PermitRefusal::NotOne(_)) => format!("{address} is not the address of one host"),
-        // `Ok` cannot come, because the same question was refused a moment ago.
+        // `Ok` is impossible, because the same target was refused a moment ago.
         Err(PermitRefusal::NotAllowed(_)) | Ok(_) => {
             format!("{what} {address} is not allowed by the permit for probes")
         }

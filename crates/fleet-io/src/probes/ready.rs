@@ -1,4 +1,4 @@
-//! Makes the lines of a port ready to send: path, release mechanism, schedule, own UDP port, listener.
+//! Prepares the lines of a port for sending: path, release mechanism, schedule, own UDP port, listener.
 //!
 //! A line that cannot be prepared fails alone, with the reason in its result: one silent target must not end
 //! the probes to the other targets.
@@ -22,7 +22,8 @@ use packetrig_units::Nanos;
 use std::net::IpAddr;
 use std::thread;
 
-/// Maximum number of paths that are resolved at the same time. Each may wait seconds for a neighbour that does not answer.
+/// Maximum number of paths that are resolved at the same time. Each may wait seconds for a neighbour
+/// that does not answer.
 const AT_ONCE: usize = 32;
 
 /// The lines of a port, ready or not.
@@ -39,7 +40,7 @@ pub(super) struct ReadyProbeSender {
     /// Prevents the kernel from answering the packets that come back.
     pub(super) own_port: SilencedPort,
     pub(super) about: Option<String>,
-    /// Seed of identifiers that differ from run to run.
+    /// Seed for identifiers that must differ from run to run.
     pub(super) number: u64,
 }
 
@@ -58,7 +59,7 @@ pub(super) struct ReadyProbeLine {
 /// Departures of the probes of a line.
 pub(super) enum ProbeLineDepartures {
     Scheduled(ProbeSchedule),
-    /// An estimator asks for trains of this shape, by the answers to the last one.
+    /// An estimator requests trains of this shape, depending on the answers to the previous train.
     Asked(TrainShape),
 }
 
@@ -117,7 +118,7 @@ pub(super) fn prepare_lines(
     Ok(ready)
 }
 
-/// The path of each line, in their order.
+/// Finds the path of each line, in the order of the lines.
 fn find_paths(port: &OwnProbePort) -> Vec<Result<ProbePath, String>> {
     let mut found = Vec::with_capacity(port.lines.len());
     let (namespace, interface) = (port.location.namespace.as_deref(), port.location.interface.as_str());
@@ -128,19 +129,22 @@ fn find_paths(port: &OwnProbePort) -> Vec<Result<ProbePath, String>> {
         thread::scope(|scope| {
             let running: Vec<_> = some.iter().map(|line| scope.spawn(|| find(line))).collect();
             let ended = running.into_iter().map(thread::ScopedJoinHandle::join);
-            found.extend(
-                ended.map(|path| path.unwrap_or_else(|_| Err("the search for a path failed".to_owned()))),
-            );
+            found.extend(ended.map(|path| {
+                path.unwrap_or_else(|_| {
+                    Err("the search for the path to the target panicked: this is a bug in packetrig"
+                        .to_owned())
+                })
+            }));
         });
     }
     found
 }
 
-/// Refuses paths on which the probes would differ from the plan.
+/// Refuses a path on which the probes would differ from the plan.
 fn check_probe_path(port: &OwnProbePort, probes: &ProbePlan, way: &ProbePath) -> Result<(), String> {
     if way.is_loopback {
         return Err(format!(
-            "{} is an address of this machine, so probes to it would not leave it",
+            "{} is an address of this machine, so probes to it would not leave the machine",
             way.ends.target
         ));
     }
@@ -174,7 +178,8 @@ fn prepare_line(
         release::open_release(&way.location, chosen.mechanism, options).map_err(|error| error.to_string())?;
     let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(way.permitted.limits()))
         .with_lease_gate(gate.clone());
-    // Lines take turns within an interval. Their random intervals differ, or all lines would send at the same time.
+    // Lines of a port take turns within an interval. Each line also has its own seed: with one seed for all, lines of
+    // different ports in the same turn would send at the same time.
     let turns = u64::from(probes.line_count_of(line.line.from)).max(1);
     let (departures, turn) = if probes.method.needs_exclusive_turn() {
         (ProbeLineDepartures::Asked(train_shape(probes, &way)), probes.slot)
@@ -194,7 +199,8 @@ fn prepare_line(
     })
 }
 
-/// Trains of an estimate. A train is one burst for the limits of the target, so a longer one would be refused.
+/// Returns the shape of an estimator's trains. Their length is limited to the permitted burst, because a train
+/// counts as one burst.
 fn train_shape(probes: &ProbePlan, way: &ProbePath) -> TrainShape {
     let length = u32::try_from(probes.size.kernel_len()).unwrap_or(u32::MAX);
     TrainShape { length, longest: probes.train.min(way.permitted.limits().burst), pause: probes.interval }
@@ -214,14 +220,14 @@ fn probe_schedule(
     }
 }
 
-/// A seed that differs from one line or port to the next.
+/// Derives a seed that differs for each line or port.
 fn derive_seed(seed: u64, number: usize) -> u64 {
     // This is the increment of SplitMix64: consecutive numbers give values that are far apart.
     seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// One sender for all lines that are answered, because one listener serves them all; one for each line without answers, because each waits
-/// for its own departures only.
+/// Prepares one sender for all lines if they are answered, because one listener serves them all. Prepares one sender
+/// for each line if they are not answered, because each then waits only for its own departures.
 fn prepare_senders(
     probes: &ProbePlan,
     port: &OwnProbePort,
@@ -249,7 +255,7 @@ fn prepare_sender(
     let namespace = port.location.namespace.as_deref();
     let (first, others) = addresses.split_first().ok_or(Error::Bug("a sender without lines"))?;
     let mut own_port = SilencedPort::reserve_any_udp_port(namespace, *first).map_err(engine_error)?;
-    // Lines may leave with different source addresses: the same port must be silenced at each.
+    // Lines may have different source addresses. The same UDP port must be reserved at each of them.
     for other in others {
         own_port.reserve_same_udp_port_at(namespace, *other).map_err(engine_error)?;
     }
@@ -273,12 +279,12 @@ fn open_listener(
 ) -> Result<PacketListener, Error> {
     let opened = match at_once {
         0 => PacketListener::open_at_interface(location, index, wanted),
-        frames => PacketListener::open_listener_with_held_port(location, index, wanted, frames),
+        frames => PacketListener::open_with_room_for(location, index, wanted, frames),
     };
     opened.map_err(engine_error)
 }
 
-/// Converts an error of probing to one of the data plane.
+/// Converts an error of the probe crate to an error of the data plane.
 pub(super) fn engine_error(error: packetrig_probe_io::Error) -> Error {
     use packetrig_probe_io::Error as ProbeError;
     match error {
@@ -290,13 +296,14 @@ pub(super) fn engine_error(error: packetrig_probe_io::Error) -> Error {
     }
 }
 
-/// The mechanism that the plan names, or the one that a calibration of this kernel and driver suggests.
+/// Chooses the mechanism that the plan names, or the best one by a calibration of this kernel and driver.
 fn choose_mechanism(probes: &ProbePlan, port: &OwnProbePort, policy: &ProbePolicy) -> ChosenMechanism {
     if let Some(mechanism) = probes.mechanism.as_ref().and_then(|name| name.parse().ok()) {
         return ChosenMechanism { mechanism, why: "asked for".to_owned() };
     }
     if probes.method.needs_exclusive_turn() {
-        // A gate that holds a frame blocks other kernel work on its processor, for example the timer of a shaper on this machine.
+        // A mechanism that holds frames in the kernel blocks other kernel work on that processor, for example the
+        // timer of a shaper on this machine.
         return ChosenMechanism {
             mechanism: ReleaseMechanism::Spin,
             why: "departures are measured".to_owned(),
@@ -307,7 +314,7 @@ fn choose_mechanism(probes: &ProbePlan, port: &OwnProbePort, policy: &ProbePolic
     let calibration = policy.calibration.as_ref();
     let calibration = calibration
         .filter(|one| one.kernel == kernel::kernel_release_name() && driver.as_ref() == Some(&one.driver));
-    let can = |wanted| release::open_release(&port.location, wanted, ReleaseOptions::usual()).is_ok();
+    let can = |wanted| release::open_release(&port.location, wanted, ReleaseOptions::common()).is_ok();
     let (mechanism, why) = choice::choose_mechanism(can, calibration);
     ChosenMechanism { mechanism, why }
 }

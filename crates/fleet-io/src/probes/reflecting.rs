@@ -1,6 +1,6 @@
-//! The reflector of a port: a thread that answers probes only if they come from a port that the plan names.
+//! The reflector of a port: a thread that answers probes from ports that the plan names, and no others.
 //!
-//! Invariant: it answers only while the lease of the node holds.
+//! Invariant: the reflector answers only while the lease of the node is valid.
 
 use super::prepare::OwnProbePort;
 use super::ready::engine_error;
@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-/// Reflections to one address at once: delayed probes arrive together.
+/// Minimum permitted burst of answers to one address, because delayed probes arrive together.
 const MAX_REFLECTION_BURST: u32 = 100;
-/// Least interval between two answers to one asker, whatever the plan says.
+/// Minimum interval between two answers to one asker, whatever the plan says.
 const LEAST_INTERVAL: Nanos = Nanos::from_micros(100);
 
 #[derive(Debug)]
@@ -45,8 +45,8 @@ impl RunningReflector {
         let mut socket = WatchedSocket::bind_in(&netns, SocketAddr::new(address, probes.port))?;
         let settings = ReflectorSettings {
             key: None,
-            // A stateful reflector numbers its reflections (RFC 8762, 4), which
-            // tells losses there from losses back.
+            // A stateful reflector numbers its answers (RFC 8762, section 4), so losses of
+            // probes can be told from losses of answers.
             is_stateful: true,
             // A delayed probe and the next one may arrive at half the interval.
             interval: Nanos::new(probes.interval.as_u64() / 2 / u64::from(probes.train.max(1)))
@@ -63,7 +63,7 @@ impl RunningReflector {
             let all = reflect::run_reflector(
                 &mut socket,
                 &mut StampReflector::new(settings),
-                &|ip| requests.count_request(ip),
+                &|ip| requests.admit_request(ip),
                 &|_: &RequestCounts| told.load(Ordering::Acquire),
             )?;
             Ok(requests.request_rows(&all))
@@ -91,7 +91,7 @@ impl Drop for RunningReflector {
     }
 }
 
-/// Counts the requests of each port.
+/// Counts the requests of each asking port.
 struct RequestsByAsker {
     /// The port that answers.
     at: usize,
@@ -103,23 +103,24 @@ struct RequestsByAsker {
 #[derive(Default)]
 struct AskerRequestCounts {
     requests: BTreeMap<usize, u64>,
-    /// Requests that came when the lease had ended.
+    /// Requests that arrived after the lease had ended.
     unanswered: u64,
 }
 
 impl RequestsByAsker {
     /// Counts a request. Returns whether it may be answered.
-    fn count_request(&self, from: IpAddr) -> bool {
+    fn admit_request(&self, from: IpAddr) -> bool {
         let Some(port) = self.askers.get(&from) else { return false };
         let mut counts = self.counts.borrow_mut();
-        // The probe is counted before the lease is checked: the row says how many arrived, answered or not.
+        // The probe is counted before the lease is checked: the report row has the number that arrived, answered or
+        // not.
         *counts.requests.entry(*port).or_default() += 1;
         let is_open = self.gate.remaining_time() != Some(Nanos::ZERO);
         counts.unanswered += u64::from(!is_open);
         is_open
     }
 
-    /// A row for each port that may ask, also if nothing came from it.
+    /// Returns a row for each port that may ask, also if no request came from it.
     fn request_rows(&mut self, all: &RequestCounts) -> Vec<ReflectedRequests> {
         let AskerRequestCounts { requests, unanswered } = self.counts.take();
         // Refusals are counted for all askers together, so a single one cannot be assigned to an asker.

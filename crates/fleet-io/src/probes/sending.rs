@@ -30,7 +30,7 @@ use std::time::Duration;
 /// Interval at which a sender that waits for its start checks whether it was stopped.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Results of the senders of a node.
+/// Results of the lines that a node sent.
 #[derive(Debug, Default)]
 pub(super) struct SentProbeLines {
     pub(super) lines: Vec<ProbeLineResult>,
@@ -62,7 +62,7 @@ impl ProbeSenderState {
     fn count_event(&self, event: &AskEvent<'_>) {
         match event {
             AskEvent::Sent { .. } => self.count_sent(1),
-            // A second answer to a probe is a duplicate, and answers no further probe.
+            // A second answer to a probe is a duplicate, so only the first one is counted.
             AskEvent::Answered { meaning: AnswerMeaning::First(_), .. } => {
                 self.answered.fetch_add(1, Ordering::Relaxed);
             }
@@ -75,7 +75,7 @@ impl ProbeSenderState {
 pub(super) struct RunningSender {
     state: Arc<ProbeSenderState>,
     start: Sender<MonoTime>,
-    /// Lines with their planned probes, for the result if the thread panics.
+    /// Number and planned probes of each line, for the result if the thread panics.
     lines: Vec<(usize, u64)>,
     /// `None` once it was joined.
     thread: Option<JoinHandle<SentProbeLines>>,
@@ -114,7 +114,7 @@ impl RunningSender {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Counts of its probes so far.
+    /// Returns how many probes were sent and answered so far.
     pub(super) fn probe_progress(&self) -> ProbeProgress {
         let [sent, answered] =
             [&self.state.sent, &self.state.answered].map(|count| count.load(Ordering::Relaxed));
@@ -130,7 +130,7 @@ impl RunningSender {
         self.stop_sending();
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(sent)) => sent,
-            // The counts of its probes are lost, and the result shows it: the lines have no counts.
+            // The counts of the probes are lost, so the lines are reported as failed, without counts.
             Some(Err(_)) | None => {
                 self.failed_lines("the thread that sends probes panicked: this is a bug in packetrig")
             }
@@ -205,7 +205,8 @@ impl ProbeSenderJob {
         self.state.stop.load(Ordering::Acquire)
     }
 
-    /// Returns whether to stop now. The lease comes first: when it ends, the agent stops its senders for that reason, too.
+    /// Returns whether to stop now, and records whether the lease has ended. The lease is checked first: when it ends,
+    /// the agent also stops its senders, and the lease must count as the reason.
     fn must_stop(&self) -> bool {
         if self.gate.remaining_time() == Some(Nanos::ZERO) {
             self.state.lost_lease.store(true, Ordering::Release);
@@ -223,7 +224,7 @@ impl ProbeSenderJob {
         let clock = clock::realtime_offset();
         let own = PortProbeIdentity { port: own_port.port(), about, number };
         let mut methods: Vec<ProbeLineMethod> =
-            lines.iter().map(|line| self.line_method(line, &own, clock.offset_ns)).collect();
+            lines.iter().map(|line| self.build_line_method(line, &own, clock.offset_ns)).collect();
         let mut kept = Vec::with_capacity(lines.len());
         let mut asked = Vec::with_capacity(lines.len());
         for (line, method) in lines.into_iter().zip(&mut methods) {
@@ -236,7 +237,7 @@ impl ProbeSenderJob {
         let mut listeners: Vec<_> = listener.into_iter().collect();
         let count = &mut |event: AskEvent<'_>| self.state.count_event(&event);
         let outcomes = ask::run_lines_from(start, &mut asked, &mut listeners, options, count)?;
-        // This value borrows the methods that are read below.
+        // `asked` borrows the methods that are read below.
         drop(asked);
         let clock = SessionClock { before: clock, after: clock::realtime_offset() };
         Ok(self.line_results(kept, &outcomes, &methods, clock))
@@ -263,7 +264,7 @@ impl ProbeSenderJob {
         sent
     }
 
-    fn line_method(
+    fn build_line_method(
         &self,
         line: &ReadyProbeLine,
         own: &PortProbeIdentity,
@@ -292,19 +293,19 @@ impl ProbeSenderJob {
         )))
     }
 
-    /// Estimates the capacity of each line in its time, one after the other.
+    /// Estimates the capacity of each line, one after the other, each in its own time slot.
     fn estimate_line_rates(&self, ready: ReadyProbeSender, start: MonoTime) -> SentProbeLines {
         let ReadyProbeSender { mut lines, listener, own_port, about, number } = ready;
-        // Lines are handled in the order of their turns, because one listener serves all of them, one after the other.
+        // Lines are handled in the order of their time slots, because one listener serves them one after the other.
         lines.sort_by_key(|line| line.shift);
         let own = PortProbeIdentity { port: own_port.port(), about, number };
         let mut sent = SentProbeLines::default();
-        let Some(mut ear) = listener else { return sent };
+        let Some(mut listener) = listener else { return sent };
         for line in lines {
             let begins = start + line.shift;
             self.wait_for_turn(begins);
             let found;
-            (found, ear) = self.estimate_line_rate(line, &own, ear, begins);
+            (found, listener) = self.estimate_line_rate(line, &own, listener, begins);
             sent.append_lines(found);
         }
         sent
@@ -324,7 +325,7 @@ impl ProbeSenderJob {
         listener: PacketListener,
         begins: MonoTime,
     ) -> (SentProbeLines, PacketListener) {
-        let method = self.line_method(&line, own, clock::realtime_offset().offset_ns).into_boxed();
+        let method = self.build_line_method(&line, own, clock::realtime_offset().offset_ns).into_boxed();
         let ReadyProbeLine { number, way, dispatcher, departures, mechanism, .. } = line;
         let ProbeLineDepartures::Asked(shape) = departures else {
             return (SentProbeLines::default(), listener);
@@ -392,7 +393,7 @@ struct PortProbeIdentity {
     number: u64,
 }
 
-/// The method of a line. The series only borrows it: it has the reflections' data afterwards.
+/// The method of a line. The series only borrows it, because the session's data is read from it afterwards.
 enum ProbeLineMethod {
     Stamp(Box<StampSender>),
     Echo(EchoMethod),

@@ -1,4 +1,4 @@
-//! Writes results of served runs to the disk.
+//! Stores the results of served runs in the catalogue.
 
 use super::lock_unpoisoned;
 use crate::operator::SharedOperator;
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 /// Writes one result at a time, on its own thread, so that the next configuration need not wait for the disk.
 ///
-/// Invariant: the wait for the last result returns only when it is on the disk.
+/// Invariant: [`Self::wait_until_stored`] returns only when the last result is on the disk.
 pub(super) struct ResultKeeperThread {
     /// A separate connection, so that requests do not wait for a commit.
     catalogue: Arc<Mutex<RunCatalogue>>,
@@ -23,7 +23,7 @@ impl ResultKeeperThread {
     }
 
     pub(super) fn begin_storing(&self, draft: RunDraft, mut report: RunReport, document: String) {
-        // With a slow disk at most one report is in memory.
+        // So even with a slow disk at most one report waits in memory.
         self.wait_until_stored();
         let catalogue = Arc::clone(&self.catalogue);
         let operator = Arc::clone(&self.operator);
@@ -43,8 +43,9 @@ impl ResultKeeperThread {
     pub(super) fn wait_until_stored(&self) {
         let current = lock_unpoisoned(&self.current).take();
         if current.is_some_and(|thread| thread.join().is_err()) {
-            self.operator
-                .remark(format_args!("saving the result of a run panicked: this is a bug in packetrig"));
+            self.operator.remark(format_args!(
+                "cannot save the result of a run: the thread panicked; this is a bug in packetrig"
+            ));
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Served runs on this machine's interfaces.
 
 use super::keeping::ResultKeeperThread;
-use super::{ServedTerms, ServiceClock, lock_unpoisoned, machine_failure, open_failure, steered_report_size};
+use super::{
+    ServedTerms, ServiceClock, lock_unpoisoned, steered_report_size, to_machine_failure, to_open_failure,
+};
 use crate::error::Error;
 use crate::local::{LocalExecutor, RunOptions};
 use crate::operator::SharedOperator;
@@ -21,9 +23,9 @@ use std::sync::{Arc, Mutex};
 
 /// Opens served runs on this machine.
 pub struct MachineRuns {
-    /// Starts the threads of runs. They need rights, which the threads that read requests do not have.
+    /// Thread that starts the threads of runs. They need privileges that the threads for requests do not have.
     thread: Arc<ResidentThread>,
-    /// Kept open, because opening and closing it waits for the disk.
+    /// Stays open, because opening and closing it waits for the disk.
     catalogue: Mutex<RunCatalogue>,
     keeping: Arc<ResultKeeperThread>,
     terms: ServedTerms,
@@ -38,8 +40,8 @@ impl std::fmt::Debug for MachineRuns {
 }
 
 impl MachineRuns {
-    /// Runs begin in the first catalogue and are kept in the second. Both values are connections
-    /// to the same catalogue.
+    /// Creates the source of runs. Both catalogue values are connections to the same catalogue: the first one begins
+    /// runs, the second one stores their results.
     pub fn new(
         thread: Arc<ResidentThread>,
         [catalogue, keeping]: [RunCatalogue; 2],
@@ -54,7 +56,7 @@ impl MachineRuns {
     fn open_run(&self, document: PlanDocument, mut sink: EventSink) -> Result<RunSession, OpenFailure> {
         check_locations(document.plan())?;
         let options = (self.terms.options)();
-        let begun = self.begin_run(options, &document).map_err(|error| machine_failure(&error))?;
+        let begun = self.begin_run(options, &document).map_err(|error| to_machine_failure(&error))?;
         let text = document.text().to_owned();
         let executor = LocalExecutor::<EnginePlane>::default();
         let session = RunSession::open_session(executor, document, begun.options, move |event| sink(event));
@@ -64,7 +66,7 @@ impl MachineRuns {
             document: text,
             operator: Arc::clone(&self.operator),
         };
-        Ok(session.map_err(open_failure)?.with_keeper(Box::new(keeper)))
+        Ok(session.map_err(to_open_failure)?.with_keeper(Box::new(keeper)))
     }
 
     fn begin_run(
@@ -72,12 +74,12 @@ impl MachineRuns {
         options: RunOptions,
         document: &PlanDocument,
     ) -> Result<CatalogueRun, packetrig_store::Error> {
-        // Opening the ports takes long, and other requests need the catalogue during that time: so it is locked here only.
+        // Opening the ports takes long, and other requests need the catalogue meanwhile, so it is locked only here.
         let catalogue = lock_unpoisoned(&self.catalogue);
         let draft = catalogue.begin_run(options.run.clone(), steered_report_size(document))?;
-        let limits = catalogue.limits_of_kernel(&kernel::kernel_release_name())?;
+        let limits = catalogue.rig_limits_of_kernel(&kernel::kernel_release_name())?;
         let options = RunOptions {
-            capture_dir: Some(draft.capture_dir()?),
+            capture_dir: Some(draft.create_capture_directory()?),
             terms: RunTerms { limits, ..options.terms },
             ..options
         };
@@ -85,7 +87,7 @@ impl MachineRuns {
     }
 }
 
-/// Refuses interfaces that are not here: a mistake of the configuration, reported with its path.
+/// Refuses a plan with interfaces that this machine does not have. The error names the path in the configuration.
 fn check_locations(plan: &Plan) -> Result<(), OpenFailure> {
     let ports = plan.ports.iter().enumerate();
     let problems = ports.filter_map(|(index, port)| {
@@ -96,7 +98,7 @@ fn check_locations(plan: &Plan) -> Result<(), OpenFailure> {
     if problems.is_empty() { Ok(()) } else { Err(OpenFailure::Plan(PlanProblems(problems))) }
 }
 
-/// Fails if the interface is missing; any other error is found again when the port is opened.
+/// Fails if the interface is missing. Other errors are ignored here, because they occur again when the port is opened.
 fn check_link_exists(location: &PortLocation) -> Result<(), String> {
     let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref());
     let link = netns
@@ -120,8 +122,10 @@ impl RunSource for MachineRuns {
         document: PlanDocument,
         sink: EventSink,
     ) -> Result<Box<dyn SteeredRun>, OpenFailure> {
-        let opened =
-            self.thread.run_job(|| self.open_run(document, sink)).map_err(|error| machine_failure(&error))?;
+        let opened = self
+            .thread
+            .run_job(|| self.open_run(document, sink))
+            .map_err(|error| to_machine_failure(&error))?;
         Ok(Box::new(opened?))
     }
 
@@ -129,8 +133,8 @@ impl RunSource for MachineRuns {
         PlanParseOptions { seed: self.terms.seed, ..PlanParseOptions::default() }
     }
 
-    fn wall_clock(&self, at: MonoTime) -> u64 {
-        self.clock.wall_clock(at)
+    fn to_wall_clock_ns(&self, at: MonoTime) -> u64 {
+        self.clock.to_wall_clock_ns(at)
     }
 
     fn release_memory(&self) {
@@ -157,9 +161,9 @@ impl RunKeeper for MachineResultKeeper {
             Ok(report) if keep => keeping.begin_storing(draft, report, document),
             Ok(_) => {}
             Err(error) => {
-                operator.remark(format_args!("a run failed: {error}"));
+                operator.remark(format_args!("a run of the service failed: {error}"));
                 if let Some(kept) = draft.end_without_report() {
-                    operator.on_left_files(&kept);
+                    operator.on_kept_files(&kept);
                 }
             }
         }

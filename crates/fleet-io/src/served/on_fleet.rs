@@ -1,6 +1,8 @@
 //! Served runs on a fleet.
 
-use super::{ServedTerms, ServiceClock, lock_unpoisoned, machine_failure, open_failure, steered_report_size};
+use super::{
+    ServedTerms, ServiceClock, lock_unpoisoned, steered_report_size, to_machine_failure, to_open_failure,
+};
 use crate::earlier_starts::{LateStartedRuns, is_late_start};
 use crate::error::Error;
 use crate::fleet::{ControlledFleet, FleetExecutor, NodeRetention, RunEnding, RunResultStore, begin_run};
@@ -15,10 +17,11 @@ use packetrig_report::{RunId, RunReport};
 use packetrig_units::MonoTime;
 use std::sync::{Arc, Mutex};
 
-/// Becomes a controller again.
+/// Makes this process a controller of the fleet again, after its term was lost.
 pub type ReopenFleet<F> = Box<dyn Fn() -> Result<FleetExecutor<F>, NodeFault> + Send + Sync>;
 
-/// A fleet that this process controls while it serves. It leads the nodes of a configuration as long as the configuration is set.
+/// Opens served runs on a fleet that this process controls. It leads the nodes of a configuration as long as
+/// that configuration is set.
 pub struct FleetRuns<F: Fabric> {
     fleet: Arc<Mutex<FleetExecutor<F>>>,
     store: RunResultStore,
@@ -39,35 +42,37 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    /// `reopen` replaces the controller when its term is lost.
+    /// Creates the source of runs. `reopen` makes a new controller when the term of this one is lost.
     pub fn new(controlled: ControlledFleet<F>, reopen: ReopenFleet<F>, terms: ServedTerms) -> Self {
-        let ControlledFleet { mut fleet, store: shelf, operator } = controlled;
-        fleet.retain_nodes(NodeRetention::KeepAfterLateStart);
+        let ControlledFleet { mut fleet, store, operator } = controlled;
+        fleet.set_retention(NodeRetention::KeepAfterLateStart);
         let fleet = Arc::new(Mutex::new(fleet));
-        Self { fleet, store: shelf, reopen, terms, operator, clock: ServiceClock::start_now() }
+        Self { fleet, store, reopen, terms, operator, clock: ServiceClock::start_now() }
     }
 
-    /// Takes the nodes of a configuration, and ends the runs that other controllers left on them. Returns the name of this controller.
+    /// Takes the leads of the nodes of a configuration, and ends the runs that other controllers left on them. Returns
+    /// the name of this controller.
     fn lead_run_nodes(&self, plan: &Plan, run: &RunId) -> Result<String, OpenFailure> {
         let mut fleet = lock_unpoisoned(&self.fleet);
         let operator = self.operator.as_ref();
         let leftovers = match fleet.lead_run_nodes(plan, run, &mut waiting_policy(operator, false)) {
-            // This process was stopped for so long that another controller has ended its term. It becomes a new controller.
+            // This process was stopped for so long that another controller has ended its term. It becomes a new
+            // controller.
             Err(Error::LeadershipLost) => {
                 *fleet = (self.reopen)().map_err(OpenFailure::Fault)?;
-                // A new executor gives its nodes back after a run, as long as it is not told otherwise.
-                fleet.retain_nodes(NodeRetention::KeepAfterLateStart);
+                // By default a new executor gives its nodes back after a run.
+                fleet.set_retention(NodeRetention::KeepAfterLateStart);
                 fleet.lead_run_nodes(plan, run, &mut waiting_policy(operator, false))
             }
             led => led,
         };
-        let leftovers = leftovers.map_err(open_failure)?;
+        let leftovers = leftovers.map_err(to_open_failure)?;
         let ended = RunEnding { fleet: &mut fleet, store: &self.store, operator }
             .end_leftover_runs(&leftovers, &mut |_| {});
         if let Err(error) = ended {
-            // Nodes that stay led without a run would be refused to all other controllers.
+            // No other controller could use nodes that stay led without a run.
             fleet.return_node_leads();
-            return Err(machine_failure(&error));
+            return Err(to_machine_failure(&error));
         }
         Ok(fleet.controller().to_owned())
     }
@@ -80,8 +85,8 @@ where
     F::Incoming: 'static,
     FleetExecutor<F>: RunExecutor,
 {
-    /// Takes the nodes and opens a run. The inner error belongs to a run that began; this controller may
-    /// still lead the nodes then.
+    /// Takes the leads of the nodes and opens a run. The inner error is that of a run that had begun; then this
+    /// controller may still lead the nodes.
     fn lead_nodes_and_open_run(
         &self,
         document: &PlanDocument,
@@ -93,7 +98,7 @@ where
             begin_run(&self.store, &controller, &options, document.text(), steered_report_size(document));
         if let Err(error) = begun {
             lock_unpoisoned(&self.fleet).return_node_leads();
-            return Err(machine_failure(&error));
+            return Err(to_machine_failure(&error));
         }
         let executor = SharedExecutor(Arc::clone(&self.fleet));
         let sink = Arc::clone(sink);
@@ -128,7 +133,7 @@ where
         document: PlanDocument,
         sink: EventSink,
     ) -> Result<Box<dyn SteeredRun>, OpenFailure> {
-        // The sink is shared, because every further start needs it again.
+        // The sink is shared, because each further start of the run needs it.
         let sink = Arc::new(Mutex::new(sink));
         let mut earlier = LateStartedRuns::default();
         loop {
@@ -144,7 +149,7 @@ where
                 Err(error) => {
                     // A session that failed before its run began has not given its nodes back.
                     lock_unpoisoned(&self.fleet).return_node_leads();
-                    return Err(open_failure(error));
+                    return Err(to_open_failure(error));
                 }
             };
             return Ok(Box::new(session.with_keeper(Box::new(FleetResultKeeper { earlier, ..keeper }))));
@@ -155,8 +160,8 @@ where
         PlanParseOptions { seed: self.terms.seed, fleet: true, ..PlanParseOptions::default() }
     }
 
-    fn wall_clock(&self, at: MonoTime) -> u64 {
-        self.clock.wall_clock(at)
+    fn to_wall_clock_ns(&self, at: MonoTime) -> u64 {
+        self.clock.to_wall_clock_ns(at)
     }
 
     fn release_memory(&self) {
@@ -173,11 +178,11 @@ struct FleetResultKeeper {
 }
 
 impl FleetResultKeeper {
-    /// Deletes the files of a run without a report.
+    /// Ends the current run without a report and deletes its files.
     fn drop_run_files(&self) {
         match self.store.abandon_run() {
             Ok(None) => {}
-            Ok(Some(kept)) => self.operator.on_left_files(&kept),
+            Ok(Some(kept)) => self.operator.on_kept_files(&kept),
             Err(error) => self
                 .operator
                 .remark(format_args!("cannot delete the files of a run that did not start: {error}")),
@@ -197,7 +202,7 @@ impl RunKeeper for FleetResultKeeper {
             }
             Ok(_) => self.drop_run_files(),
             Err(error) => {
-                self.operator.remark(format_args!("a run failed: {error}"));
+                self.operator.remark(format_args!("a run of the service failed: {error}"));
                 self.drop_run_files();
             }
         }

@@ -1,4 +1,4 @@
-//! The state of an uplink, for metrics.
+//! Reads the state of an uplink for metrics.
 
 use super::UplinkShared;
 use packetrig_store::spool::ResultSpool;
@@ -13,9 +13,9 @@ pub struct UplinkStatus {
     pub finished_runs: u64,
     /// Segments that wait for the controller.
     pub waiting_segments: u64,
-    /// Bytes of the disk that they use.
+    /// Bytes that the spool uses on the disk.
     pub used_bytes: u64,
-    /// True if something keeps segments from leaving.
+    /// True if segments cannot be handed over now.
     pub is_blocked: bool,
 }
 
@@ -34,7 +34,7 @@ impl UplinkObserver {
     pub fn read_status(&self) -> UplinkStatus {
         // This comes before the lock of the uplink: the spool may wait for the disk, and callers of the
         // uplink must not wait for the disk.
-        let (waiting_segments, used_bytes) = (self.spool.waiting_count(), self.spool.used_bytes());
+        let (waiting_segments, used_bytes) = (self.spool.pending_segment_count(), self.spool.used_bytes());
         let state = self.shared.lock_uplink();
         UplinkStatus {
             begun_runs: state.begun_runs,

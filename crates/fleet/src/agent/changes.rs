@@ -1,4 +1,4 @@
-//! Changes to a steered run, by the number of each.
+//! Handles changes to a steered run. Each change has a number.
 //!
 //! Invariant: no step of a change is done twice, or before the step that it follows; steps of an
 //! ended change are ignored.
@@ -34,12 +34,13 @@ impl Default for LastChange {
 impl AgentMachine {
     pub(super) fn on_change_order(&mut self, order: Box<ChangeOrder>) -> Vec<AgentAction> {
         match order.number.cmp(&self.change.number) {
-            // The controller orders the next change only after every node has answered this one, so this is a late repetition.
+            // The controller orders the next change only after every node has answered this one, so this is a late
+            // repetition.
             Ordering::Less => Vec::new(),
             Ordering::Equal => self.repeat_progress(),
             // The number is recorded with the answer of the data plane, see `AgentEvent::Steered`.
             Ordering::Greater if self.state == AgentState::Running => vec![AgentAction::Steer(order)],
-            Ordering::Greater => self.on_overdue_change(order.number, ChangeProgress::Over),
+            Ordering::Greater => self.refuse_change_if_senders_stopped(order.number, ChangeProgress::Over),
         }
     }
 
@@ -47,7 +48,7 @@ impl AgentMachine {
         match number.cmp(&self.change.number) {
             // A late repetition of an older change.
             Ordering::Less => Vec::new(),
-            Ordering::Equal => self.next_step(number, step),
+            Ordering::Equal => self.execute_next_step(number, step),
             Ordering::Greater => self.execute_first_step(number, step),
         }
     }
@@ -56,7 +57,7 @@ impl AgentMachine {
         match *step {
             ChangeStep::Hold(_) if self.state == AgentState::Running => vec![AgentAction::Step(number, step)],
             ChangeStep::Hold(_) => {
-                self.on_overdue_change(number, |fault| ChangeProgress::Held(Vec::new(), fault))
+                self.refuse_change_if_senders_stopped(number, |fault| ChangeProgress::Held(Vec::new(), fault))
             }
             // The streams were never held here. If the order to hold them still arrives, it is too late.
             ChangeStep::Undo => self.set_progress(number, ChangeProgress::Over(None)),
@@ -65,7 +66,7 @@ impl AgentMachine {
         }
     }
 
-    fn next_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
+    fn execute_next_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
         match (step.as_ref(), &self.change.progress) {
             // The step was done and its answer was lost: the agent answers again.
             (ChangeStep::Hold(_), ChangeProgress::Held(..))
@@ -73,7 +74,8 @@ impl AgentMachine {
             | (ChangeStep::Begin { .. } | ChangeStep::Undo, ChangeProgress::Over(_)) => {
                 self.repeat_progress()
             }
-            // A fault undoes its own effects, so there is nothing to undo. A change that was not announced cannot begin.
+            // A failed step undoes its own effects, so there is nothing to undo. A change that was not announced cannot
+            // begin.
             (ChangeStep::Undo, ChangeProgress::Held(_, Some(_)))
             | (ChangeStep::Begin { .. }, ChangeProgress::Announced(Some(_))) => {
                 self.set_progress(number, ChangeProgress::Over(None))
@@ -86,9 +88,9 @@ impl AgentMachine {
                         vec![AgentAction::Step(number, step)]
                     }
                     (_, ChangeStep::Announce { .. }) => {
-                        self.on_overdue_change(number, ChangeProgress::Announced)
+                        self.refuse_change_if_senders_stopped(number, ChangeProgress::Announced)
                     }
-                    _ => self.on_overdue_change(number, ChangeProgress::Over),
+                    _ => self.refuse_change_if_senders_stopped(number, ChangeProgress::Over),
                 }
             }
             // A later step has overtaken this one.
@@ -96,7 +98,7 @@ impl AgentMachine {
         }
     }
 
-    /// Records that a step is done, or that there was nothing to do, and reports this.
+    /// Records that a step is done, or that there was nothing to do, and reports this to the controller.
     pub(super) fn set_progress(&mut self, number: u64, progress: ChangeProgress) -> Vec<AgentAction> {
         self.change = LastChange { number, progress };
         self.repeat_progress()
@@ -112,9 +114,9 @@ impl AgentMachine {
         })
     }
 
-    /// Ignores the order before T, because the controller repeats it. After the senders' end it can never be done,
-    /// which is a fault.
-    fn on_overdue_change(
+    /// Handles an order that comes while no sender is running. Before T the order is ignored, because the controller
+    /// repeats it. After the senders have stopped, the change can never be made, and the agent reports a fault.
+    fn refuse_change_if_senders_stopped(
         &mut self,
         number: u64,
         made: impl FnOnce(Option<NodeFault>) -> ChangeProgress,
@@ -124,7 +126,7 @@ impl AgentMachine {
             | AgentState::Finishing
             | AgentState::Spooling
             | AgentState::Spooled(_) => {
-                let text = "its senders have stopped".to_owned();
+                let text = "the senders of this node have already stopped".to_owned();
                 self.set_progress(number, made(Some(NodeFault { blame: Blame::World, text })))
             }
             _ => Vec::new(),

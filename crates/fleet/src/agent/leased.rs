@@ -14,7 +14,7 @@ pub struct PersistentAgentState {
     pub epoch: u64,
     /// First nonce, far above those of earlier starts of this agent.
     pub nonce: Nonce,
-    /// Longest time that the node's owner allows senders to run, counted from T.
+    /// Longest time for which the node's owner allows senders to run, counted from T.
     pub longest: Option<Nanos>,
 }
 
@@ -23,14 +23,15 @@ impl AgentMachine {
     pub(super) fn raise_epoch(&mut self, epoch: u64) -> Vec<AgentAction> {
         let rises = epoch > self.epoch;
         self.epoch = self.epoch.max(epoch);
-        // Fencing: a lower epoch stays refused even after a restart. Without leases there is one process and nothing to store.
+        // Fencing: a lower epoch stays refused even after a restart. Without leases there is one process and nothing to
+        // store.
         if rises && self.lease.is_some() { vec![AgentAction::Remember(epoch)] } else { Vec::new() }
     }
 
     /// Lets a later controller end a run that an earlier one began: the run stays the same, and answers go to the later
     /// controller from now on.
     pub(super) fn adopt_epoch(&mut self, head: &MessageHead, command: &NodeCommand) {
-        // Only commands that end a run are followed: a later controller never starts a run that an earlier one
+        // Only commands that end a run change its epoch: a later controller never starts a run that an earlier one
         // prepared.
         let ends = matches!(
             command,
@@ -56,14 +57,14 @@ impl AgentMachine {
         }
     }
 
-    pub(super) fn begin_lease(&mut self, now: MonoTime) -> Vec<AgentAction> {
+    pub(super) fn start_lease_renewal(&mut self, now: MonoTime) -> Vec<AgentAction> {
         if let Some(lease) = &mut self.lease {
             lease.start_renewing(now);
         }
         self.renew_lease(now)
     }
 
-    pub(super) fn end_lease(&mut self) {
+    pub(super) fn stop_lease_renewal(&mut self) {
         if let Some(lease) = &mut self.lease {
             lease.stop_renewing();
         }
@@ -71,7 +72,7 @@ impl AgentMachine {
 
     /// Asks for a renewal of the lease, if it is time.
     pub(super) fn renew_lease(&mut self, now: MonoTime) -> Vec<AgentAction> {
-        let nonce = self.lease.as_mut().and_then(|lease| lease.due_question(now));
+        let nonce = self.lease.as_mut().and_then(|lease| lease.take_due_question(now));
         let asked = self.head.iter().zip(nonce);
         asked.map(|(head, nonce)| AgentAction::Renew(head.clone(), nonce)).collect()
     }
@@ -92,8 +93,8 @@ impl AgentMachine {
             LeaseAnswer::Until(until) => {
                 self.record_contact(now);
                 let mut actions = vec![AgentAction::Extend(until)];
-                // ARMED is sent only with the first lease in hand. Otherwise the controller could commit a node that
-                // may not send at T.
+                // ARMED is sent only after the first lease has arrived. Otherwise the controller could commit a node
+                // that may not send at T.
                 actions.extend(self.advance_from_state(
                     &AgentState::Leasing,
                     AgentState::Armed,
@@ -117,14 +118,15 @@ impl AgentMachine {
         }
     }
 
-    /// Stops the senders at the owner's limit or at the lease's end. Their own gate shuts then without an order;
-    /// this reports the reason.
+    /// Stops the senders at the owner's limit or at the lease's end, and records the reason. At the lease's end the
+    /// data plane also stops them without this order.
     pub(super) fn stop_expired_senders(&mut self, now: MonoTime) -> Vec<AgentAction> {
         // One reason is enough: the senders have been told to stop.
         if self.state != AgentState::Running || self.why.is_some() {
             return Vec::new();
         }
-        // This check comes first: if both have ended, the owner's limit is the reason, because no renewal could have changed it.
+        // This check comes first: if both have ended, the owner's limit is the reason, because no renewal could have
+        // changed it.
         if self.stop_at.is_some_and(|at| now >= at) {
             return self.stop_senders(StopReason::OwnersLimit);
         }
@@ -139,7 +141,7 @@ impl AgentMachine {
         if self.state != AgentState::Running || self.why.is_some() {
             return None;
         }
-        let lease = self.lease.as_ref().and_then(AgentLease::valid_until_time);
+        let lease = self.lease.as_ref().and_then(AgentLease::valid_until);
         lease.into_iter().chain(self.stop_at).min()
     }
 
@@ -166,11 +168,11 @@ impl AgentMachine {
     /// Ends a run if its controller is silent, because nobody could stop the run here. Received frames are kept.
     pub(super) fn end_without_controller(&mut self) -> Vec<AgentAction> {
         let leased = self.lease.is_some();
-        // Received frames are worth keeping. The totals of other nodes are unknown here, so the accounts are closed
-        // with this node's own.
+        // Received frames are worth keeping. The totals of other nodes are unknown here, so the final counts use only
+        // this node's own totals.
         if leased && let AgentState::Stopped(sent) = &self.state {
             let sent = sent.clone();
-            self.end_lease();
+            self.stop_lease_renewal();
             self.state = AgentState::Finishing;
             // No controller collects the result now: the spool keeps the result, and the agent accepts the next run.
             self.orphan = true;
@@ -210,7 +212,7 @@ impl AgentMachine {
     }
 
     pub(super) fn spool_result(&mut self, result: Arc<NodeResult>) -> Vec<AgentAction> {
-        // The run was aborted while the data plane closed its accounts; its result is not wanted any more.
+        // The run was aborted while the data plane computed its final counts; its result is not wanted any more.
         if self.state != AgentState::Finishing {
             return Vec::new();
         }

@@ -1,4 +1,4 @@
-//! Steps of a run: for each command, and for each answer of the data plane.
+//! Handles the steps of a run: one function for each command, and one for each answer of the data plane.
 
 use super::changes::LastChange;
 use super::{AgentAction, AgentMachine, AgentState, KeptResult, MAX_START_TIME_DIFFERENCE};
@@ -48,7 +48,7 @@ impl AgentMachine {
                 if newer =>
             {
                 // The next attempt requests its own lease when it is armed.
-                self.end_lease();
+                self.stop_lease_renewal();
                 self.head = Some(head);
                 self.state = AgentState::Prepared;
                 self.reply_to_controller(NodeReply::Prepared { ports: self.ports.clone() })
@@ -77,10 +77,10 @@ impl AgentMachine {
     }
 
     pub(super) fn on_ports_armed(&mut self, now: MonoTime) -> Vec<AgentAction> {
-        // In a fleet ARMED waits for the first lease, see `granted`.
+        // In a fleet ARMED waits for the first lease, see `on_lease_grant`.
         if self.state == AgentState::Arming && self.lease.is_some() {
             self.state = AgentState::Leasing;
-            return self.begin_lease(now);
+            return self.start_lease_renewal(now);
         }
         self.advance_from_state(&AgentState::Arming, AgentState::Armed, NodeReply::Armed)
     }
@@ -100,7 +100,8 @@ impl AgentMachine {
     pub(super) fn confirm_start(&mut self, start: MonoTime, now: MonoTime) -> Vec<AgentAction> {
         match self.state {
             AgentState::Waiting { start: own, confirmed: false } if self.is_same_start_time(own, start) => {
-                // The senders need this long to receive T. A refusal makes this node a known split start instead of a late sender.
+                // The senders need this long to receive T. A refusal makes this node a known split start instead of a
+                // late sender.
                 if now + self.margin >= start && !self.steered {
                     return self.reply_to_controller(NodeReply::Late);
                 }
@@ -112,7 +113,7 @@ impl AgentMachine {
             // The node had accepted a T, which has passed by now.
             AgentState::Armed => self.reply_to_controller(NodeReply::Late),
             AgentState::Prepared => {
-                self.reply_to_controller(NodeReply::Refused("no start was committed".to_owned()))
+                self.reply_to_controller(NodeReply::Refused("no start time was committed".to_owned()))
             }
             _ => self.report_state(),
         }
@@ -127,7 +128,7 @@ impl AgentMachine {
 
     pub(super) fn stop_run(&mut self) -> Vec<AgentAction> {
         match self.state {
-            // The controller asks after T. A node without the confirmation also stops: a controller that was
+            // The controller sends STOP after T. A node without the confirmation also stops: a controller that was
             // killed while it confirmed may have reached others. The counts of its receivers are its result,
             // and a later confirmation does not start it any more.
             AgentState::Running | AgentState::Armed | AgentState::Waiting { .. } => {
@@ -150,12 +151,12 @@ impl AgentMachine {
         if self.state != AgentState::Running {
             return Vec::new();
         }
-        // A sender looks at its lease by itself, and may find it over before a tick here does.
+        // Each sender checks its lease itself, and may notice its end before a tick here does.
         let ended = if lease_ended { StopReason::LeaseOver } else { StopReason::Done };
         let why = *self.why.get_or_insert(ended);
         // Other nodes that send still need the emulated interfaces, but not beyond the owner's limit.
         if why == StopReason::OwnersLimit {
-            self.end_lease();
+            self.stop_lease_renewal();
         }
         self.state = AgentState::Stopped(sent);
         self.report_state()
@@ -165,13 +166,13 @@ impl AgentMachine {
         match self.state {
             AgentState::Stopped(_) => {
                 // Receivers need no lease, and nothing is sent any more.
-                self.end_lease();
+                self.stop_lease_renewal();
                 self.state = AgentState::Finishing;
                 vec![AgentAction::Finish(sent)]
             }
             // Barrier: receivers stop only after every sender has stopped.
             AgentState::Running => {
-                self.reply_to_controller(NodeReply::Refused("its senders are still sending".to_owned()))
+                self.reply_to_controller(NodeReply::Refused("its senders are still running".to_owned()))
             }
             _ => self.report_state(),
         }
@@ -217,7 +218,7 @@ impl AgentMachine {
         if matches!(self.state, AgentState::Idle | AgentState::Spooled(_) | AgentState::Failed(_)) {
             return Vec::new();
         }
-        self.end_lease();
+        self.stop_lease_renewal();
         // This ends the run only on this node. The controller decides about the other nodes.
         self.state = AgentState::Failed(fault.clone());
         let mut actions = vec![AgentAction::Release];
@@ -232,16 +233,16 @@ impl AgentMachine {
         }
         // The lease keeps emulated interfaces alive while other nodes send, but not beyond the owner's limit.
         if matches!(self.state, AgentState::Stopped(_)) && self.stop_at.is_some_and(|at| now >= at) {
-            self.end_lease();
+            self.stop_lease_renewal();
         }
         let mut actions = self.renew_lease(now);
-        actions.extend(self.check_start_time(now));
-        // The guard comes last: a start that this tick notices late may be beyond the end of the lease already.
+        actions.extend(self.handle_start_time(now));
+        // This check comes last: a start that this tick notices late may be beyond the end of the lease already.
         actions.extend(self.stop_expired_senders(now));
         actions
     }
 
-    fn check_start_time(&mut self, now: MonoTime) -> Vec<AgentAction> {
+    fn handle_start_time(&mut self, now: MonoTime) -> Vec<AgentAction> {
         match self.state {
             AgentState::Waiting { start, confirmed: true } if now >= start => {
                 self.state = AgentState::Running;

@@ -77,7 +77,7 @@ fn lower_epochs_and_attempts_are_refused() {
     assert!(!actions.contains(&AgentAction::Release));
     assert!(!agent.is_idle());
     let actions = tell(&mut agent, &head("other", 1, 7), preparation(), 5);
-    assert_eq!(replies(&actions), [&NodeReply::Refused("busy with run r".into())]);
+    assert_eq!(replies(&actions), [&NodeReply::Refused("this node is busy with run r".into())]);
 }
 
 #[test]

@@ -22,15 +22,15 @@ fn expect_letters<E: Endpoint>(at: &mut E, wanted: &[MessageBody]) {
         .map(|letter| letter.body)
         .collect();
     assert_eq!(came, wanted);
-    assert_eq!(at.receive_message(NO_MESSAGE_WAIT), None, "nothing more comes");
+    assert_eq!(at.receive_message(NO_MESSAGE_WAIT), None, "no further message arrives");
 }
 
 fn three_commands() -> [MessageBody; 3] {
     [NodeCommand::Arm, NodeCommand::Query, NodeCommand::Stop].map(command_body)
 }
 
-/// Posts the three commands to node `a`, where the wanted letters arrive.
-fn post_three<E: Endpoint>(from: &mut E, a: &mut E, wanted: &[MessageBody]) {
+/// Posts three commands to node `a`, and expects that exactly the wanted letters arrive there.
+fn post_three_and_expect<E: Endpoint>(from: &mut E, a: &mut E, wanted: &[MessageBody]) {
     for letter in three_commands() {
         post_or_panic(from, &node_name("a"), letter);
     }
@@ -41,16 +41,16 @@ fn check_message_faults<F: Fabric>(fabric: &FaultyFabric<F>) {
     let mut from = join_fabric_as_controller(fabric);
     let mut a = join_fabric_or_panic(fabric, &node_name("a"));
     let [arm, query, stop] = three_commands();
-    post_three(&mut from, &mut a, &three_commands());
+    post_three_and_expect(&mut from, &mut a, &three_commands());
     fabric.set_faults(FabricFaults { lose_each: Some(3), ..FabricFaults::default() });
-    post_three(&mut from, &mut a, &[arm.clone(), query.clone()]);
+    post_three_and_expect(&mut from, &mut a, &[arm.clone(), query.clone()]);
     fabric.set_faults(FabricFaults { repeat_each: Some(3), ..FabricFaults::default() });
-    post_three(&mut from, &mut a, &[arm.clone(), query.clone(), stop.clone(), stop.clone()]);
+    post_three_and_expect(&mut from, &mut a, &[arm.clone(), query.clone(), stop.clone(), stop.clone()]);
     fabric.set_faults(FabricFaults { hold_back: 2, ..FabricFaults::default() });
-    post_three(&mut from, &mut a, std::slice::from_ref(&arm));
+    post_three_and_expect(&mut from, &mut a, std::slice::from_ref(&arm));
     fabric.set_faults(FabricFaults::default());
     // The delayed letters arrive first.
-    post_three(&mut from, &mut a, &[query.clone(), stop.clone(), arm, query, stop]);
+    post_three_and_expect(&mut from, &mut a, &[query.clone(), stop.clone(), arm, query, stop]);
 
     fabric.set_faults(FabricFaults { refuse: true, ..FabricFaults::default() });
     assert_eq!(
@@ -71,8 +71,9 @@ fn check_message_faults<F: Fabric>(fabric: &FaultyFabric<F>) {
 fn check_call_faults<F: Fabric>(fabric: &FaultyFabric<F>) {
     let mut records = fabric.open_records().unwrap_or_else(|error| panic!("opening the records: {error}"));
     let mut incoming = super::open_reader(fabric, "one", &[]);
-    let mut outgoing =
-        fabric.open_outlet(&node_name("a")).unwrap_or_else(|error| panic!("opening the outlet: {error}"));
+    let mut outgoing = fabric
+        .open_result_outlet(&node_name("a"))
+        .unwrap_or_else(|error| panic!("opening the outlet: {error}"));
     fabric.set_faults(FabricFaults { cut: true, ..FabricFaults::default() });
     assert!(matches!(records.get_record("k"), Err(Error::Down(_))));
     assert!(matches!(outgoing.append_segment(&segment_id("a", 0), b"x"), Err(Error::Down(_))));
@@ -85,7 +86,8 @@ fn check_call_faults<F: Fabric>(fabric: &FaultyFabric<F>) {
     assert!(matches!(outgoing.append_segment(&segment_id("a", 0), b"x"), Err(Error::Unanswered(_))));
     fabric.set_faults(FabricFaults::default());
     assert_eq!(outgoing.append_segment(&segment_id("a", 0), b"x"), Ok(()), "the same again");
-    let delivery = incoming.receive_segment(NEVER_REACHED_TIMEOUT).unwrap_or_else(|| panic!("it was kept"));
+    let delivery =
+        incoming.receive_segment(NEVER_REACHED_TIMEOUT).unwrap_or_else(|| panic!("the segment was kept"));
     assert_eq!(incoming.confirm_segment(delivery.token), Ok(()));
-    assert!(incoming.receive_segment(NO_MESSAGE_WAIT).is_none(), "it was kept once");
+    assert!(incoming.receive_segment(NO_MESSAGE_WAIT).is_none(), "the segment was kept once");
 }

@@ -1,4 +1,4 @@
-//! Messages: order, no loss of letters, counted loss of telemetry, names.
+//! Checks of messages: letters keep their order and are not lost, lost telemetry is counted, names are unique.
 
 use super::{
     FabricTraits, NEVER_REACHED_TIMEOUT, NO_MESSAGE_WAIT, command_body, join_fabric_as_controller,
@@ -61,7 +61,10 @@ fn controllers_receive_only_from_chosen_nodes<F: Fabric>(fabric: &F) {
     }
     for controller in &mut controllers {
         let mut more = std::iter::from_fn(|| controller.receive_message(NO_MESSAGE_WAIT));
-        assert!(!more.any(|letter| matches!(letter.body, MessageBody::Reply(..))), "it listens to nobody");
+        assert!(
+            !more.any(|letter| matches!(letter.body, MessageBody::Reply(..))),
+            "a controller that listens to no node receives no reply"
+        );
     }
 }
 
@@ -82,7 +85,11 @@ fn commands_arrive_in_order<F: Fabric>(fabric: &F) {
         assert_eq!((got.from, got.body), (NodeName::controller(), command_body(letter)), "letter {number}");
     }
     assert_eq!(a.receive_message(NO_MESSAGE_WAIT), None);
-    assert_eq!(b.receive_message(NO_MESSAGE_WAIT), None, "what is not for it does not come");
+    assert_eq!(
+        b.receive_message(NO_MESSAGE_WAIT),
+        None,
+        "a node gets no message that is meant for another node"
+    );
 }
 
 fn replies_arrive_in_order_with_sender<F: Fabric>(fabric: &F) {
@@ -118,7 +125,11 @@ fn message_for_all_reaches_every_node<F: Fabric>(fabric: &F) {
         let got = one.receive_message(NEVER_REACHED_TIMEOUT).map(|letter| letter.body);
         assert_eq!(got, Some(MessageBody::RollCall(Nonce(1))), "{} was not called", one.name());
     }
-    assert_eq!(from.receive_message(NO_MESSAGE_WAIT), None, "nobody calls himself");
+    assert_eq!(
+        from.receive_message(NO_MESSAGE_WAIT),
+        None,
+        "the controller does not receive its own roll call"
+    );
 }
 
 fn telemetry_is_dropped_but_commands_are_not<F: Fabric>(fabric: &F) {
@@ -154,7 +165,7 @@ fn telemetry_is_dropped_but_commands_are_not<F: Fabric>(fabric: &F) {
                     to.dropped_telemetry(),
                     from.dropped_telemetry()
                 );
-                // The loss of the last ones shows when the next one comes.
+                // The receiver notices the loss of the last samples only when the next one arrives.
                 post_or_panic(&mut from, &whom, telemetry_body(posted));
                 posted += 1;
             }
@@ -164,7 +175,7 @@ fn telemetry_is_dropped_but_commands_are_not<F: Fabric>(fabric: &F) {
     assert_eq!(
         arrived + to.dropped_telemetry() + from.dropped_telemetry(),
         posted,
-        "what is dropped is counted"
+        "every dropped sample is counted"
     );
     assert_eq!(letters, 1);
 }
@@ -196,7 +207,11 @@ fn post_to_departed_node_follows_traits<F: Fabric>(traits: FabricTraits, fabric:
     let mut a = join_fabric_or_panic(fabric, &node_name("a"));
     post_or_panic(&mut from, &node_name("a"), command_body(NodeCommand::Query));
     let got = a.receive_message(NEVER_REACHED_TIMEOUT).map(|letter| letter.body);
-    assert_eq!(got, Some(command_body(NodeCommand::Query)), "what was for the one before does not come");
+    assert_eq!(
+        got,
+        Some(command_body(NodeCommand::Query)),
+        "messages to the earlier endpoint of this name do not arrive"
+    );
 }
 
 fn message_from_another_thread_ends_waiting<F: Fabric>(fabric: &F) {

@@ -1,4 +1,5 @@
-//! Records and results: compare-and-set; nothing is lost, nothing is kept twice under one name, a full store returns an error.
+//! Checks of records and results: records change by compare-and-set; no segment is lost or stored twice under one name;
+//! a full store returns an error.
 
 use super::{
     FabricTraits, NEVER_REACHED_TIMEOUT, NO_MESSAGE_WAIT, node_name, open_reader, segment_id, test_run,
@@ -48,7 +49,7 @@ fn keys_are_listed_in_order_until_removed<F: Fabric>(fabric: &F) {
     }
     assert_eq!(expect_success("listing", records.list_keys("run.")), ["run.a", "run.b"]);
     expect_success("removing", records.remove_record("run.a"));
-    expect_success("removing what is not there", records.remove_record("run.a"));
+    expect_success("removing a missing record", records.remove_record("run.a"));
     assert_eq!(expect_success("listing", records.list_keys("run.")), ["run.b"]);
     assert_eq!(expect_success("reading", records.get_record("run.a")), None);
     expect_success("making again", records.create_record("run.a", b"y"));
@@ -68,11 +69,11 @@ pub(super) fn check_results<F: Fabric>(traits: FabricTraits, make: impl Fn() -> 
 }
 
 fn runs_are_read_separately_and_unread_segments_stay<F: Fabric>(fabric: &F) {
-    let mut outgoing = expect_success("opening", fabric.open_outlet(&node_name("a")));
+    let mut outgoing = expect_success("opening", fabric.open_result_outlet(&node_name("a")));
     let other = RunId("20261121-2".into());
     let late = RunId("20261121-3".into());
     let mut one = open_reader(fabric, "one", &[]);
-    let mut two = expect_success("opening", fabric.open_inlet("two"));
+    let mut two = expect_success("opening", fabric.open_result_inlet("two"));
     expect_success("reading another run", two.read_run(&other, &BTreeSet::new()));
     assert!(matches!(two.read_run(&test_run(), &BTreeSet::new()), Err(Error::Taken(_))), "one reader a run");
     for number in 0..3 {
@@ -92,18 +93,18 @@ fn runs_are_read_separately_and_unread_segments_stay<F: Fabric>(fabric: &F) {
         assert!(incoming.receive_segment(NO_MESSAGE_WAIT).is_none(), "nothing of another run comes");
     }
     // An empty run with a reader may be listed or not.
-    let mut waiting = expect_success("listing", one.waiting_runs());
+    let mut waiting = expect_success("listing", one.list_runs_with_waiting_segments());
     assert_eq!(waiting.remove(&late), Some(BTreeSet::new()), "nobody reads it");
     expect_success("reading it too", one.read_run(&late, &BTreeSet::new()));
-    let waiting = expect_success("listing", two.waiting_runs());
+    let waiting = expect_success("listing", two.list_runs_with_waiting_segments());
     assert_eq!(waiting.get(&late), Some(&BTreeSet::from(["one".to_owned()])));
     let unconfirmed = next_segment(&mut one);
     assert_eq!(unconfirmed.id.run, late);
     one.leave_run(&late);
     assert!(one.confirm_segment(unconfirmed.token).is_err(), "it has left");
-    expect_success("reading what was left", two.read_run(&late, &BTreeSet::new()));
+    expect_success("reading the remaining segments", two.read_run(&late, &BTreeSet::new()));
     let came: BTreeSet<u64> = (0..3).map(|_| next_segment(&mut two).id.number).collect();
-    assert_eq!(came, (0..3).collect(), "what was not confirmed comes to the next one");
+    assert_eq!(came, (0..3).collect(), "the next reader gets the segments that were not confirmed");
 }
 
 fn next_segment<I: ResultInlet>(incoming: &mut I) -> SegmentDelivery<I::Token> {
@@ -112,7 +113,7 @@ fn next_segment<I: ResultInlet>(incoming: &mut I) -> SegmentDelivery<I::Token> {
 
 fn repeated_append_is_delivered_once<F: Fabric>(fabric: &F) {
     let mut incoming = open_reader(fabric, "one", &[]);
-    let mut outgoing = expect_success("opening", fabric.open_outlet(&node_name("a")));
+    let mut outgoing = expect_success("opening", fabric.open_result_outlet(&node_name("a")));
     for number in [0, 1, 0, 2, 2] {
         let body = format!("segment {number}");
         expect_success("appending", outgoing.append_segment(&segment_id("a", number), body.as_bytes()));
@@ -130,7 +131,7 @@ fn repeated_append_is_delivered_once<F: Fabric>(fabric: &F) {
 
 fn unconfirmed_segments_are_delivered_again<F: Fabric>(fabric: &F) {
     let mut incoming = open_reader(fabric, "one", &[]);
-    let mut outgoing = expect_success("opening", fabric.open_outlet(&node_name("a")));
+    let mut outgoing = expect_success("opening", fabric.open_result_outlet(&node_name("a")));
     for number in 0..4 {
         expect_success("appending", outgoing.append_segment(&segment_id("a", number), b"x"));
     }
@@ -151,7 +152,7 @@ fn unconfirmed_segments_are_delivered_again<F: Fabric>(fabric: &F) {
 
 fn largest_segment_fits_and_larger_is_refused<F: Fabric>(fabric: &F) {
     let mut incoming = open_reader(fabric, "one", &[]);
-    let mut outgoing = expect_success("opening", fabric.open_outlet(&node_name("a")));
+    let mut outgoing = expect_success("opening", fabric.open_result_outlet(&node_name("a")));
     let body: Vec<u8> = (0..=MAX_SEGMENT_BYTES).map(|index| index.to_le_bytes()[0]).collect();
     assert_eq!(
         outgoing.append_segment(&segment_id("a", 0), &body),
@@ -166,7 +167,7 @@ fn largest_segment_fits_and_larger_is_refused<F: Fabric>(fabric: &F) {
 
 fn full_store_refuses_and_keeps_segments<F: Fabric>(traits: FabricTraits, fabric: &F) {
     let mut incoming = open_reader(fabric, "one", &[]);
-    let mut outgoing = expect_success("opening", fabric.open_outlet(&node_name("a")));
+    let mut outgoing = expect_success("opening", fabric.open_result_outlet(&node_name("a")));
     let body = vec![7; traits.results_room / 8];
     let mut kept = BTreeSet::new();
     let mut refused = 0;

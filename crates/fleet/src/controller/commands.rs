@@ -1,4 +1,4 @@
-//! Commands to each node by phase, and their repetition.
+//! Sends the command of each phase to the nodes, and repeats commands that were not answered.
 
 use super::peer::{ControllerPeer, PeerProgress};
 use super::{ControllerMachine, ControllerPhase};
@@ -46,7 +46,7 @@ impl ControllerMachine {
             })
             .collect();
         for (node, command) in letters {
-            // Only questions have a limit of their rate, so only they are remembered.
+            // Only queries are limited in their rate, so only their times are recorded.
             if let (NodeCommand::Query, Some(mut peer)) = (&command, self.peers.get_mut(&node)) {
                 peer.asked = now;
             }
@@ -60,18 +60,19 @@ impl ControllerMachine {
         }
     }
 
-    /// True if the controller must ask a node for its progress. A node that reports by itself is asked less often.
+    /// True if the controller must send a QUERY to a node now. A node that reports by itself is asked less often.
     fn must_be_asked(&self, peer: &ControllerPeer, now: MonoTime) -> bool {
         // Each question is signed, and a fleet may have thousands of nodes. A node that reports is only asked because
         // its last reply may have been lost.
         now >= peer.heard + self.limits.repeat || now >= peer.asked + self.limits.query
     }
 
-    /// Returns the command that moves this node on, if it is behind. `sent` holds the totals of all streams, for FINISH only.
+    /// Returns the command that moves this node on, if it is behind. `sent` holds the totals of all
+    /// streams, for FINISH only.
     fn next_command_for(&self, peer: &ControllerPeer, sent: &Arc<[SentTotal]>) -> Option<NodeCommand> {
         let (command, reached) = match &self.phase {
             ControllerPhase::Cancelling { .. } => return (!peer.released).then_some(NodeCommand::Abort),
-            // A node that has gone has nothing of the run open. Without leases a lost node got an abort.
+            // A node that is gone holds nothing of the run any more. Without leases, a lost node got an abort already.
             _ if peer.gone || peer.lost && self.limits.lease.is_none() => return None,
             // A silent node may still receive: a stop can reach it before its lease ends.
             ControllerPhase::Running { .. } | ControllerPhase::Draining { .. } if peer.lost => {

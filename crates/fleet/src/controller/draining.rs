@@ -1,4 +1,4 @@
-//! Time for which receivers continue after the last frame was sent.
+//! Computes how long receivers continue after the last frame was sent.
 //!
 //! They listen for the drain time, and longer while frames still arrive: until none has arrived for the drain time, and
 //! for twice the longest measured delay. The limit is ten times the drain time.
@@ -7,7 +7,7 @@ use super::{ControllerMachine, ControllerPhase};
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 
-/// Maximum length of the drain, in drain times.
+/// Maximum length of the drain, as a multiple of the plan's drain time.
 const MAX_DRAINS: u64 = 10;
 
 impl ControllerMachine {

@@ -1,4 +1,4 @@
-//! End of a run: by its plan, by the user, or by a fault.
+//! Ends a run: by its plan, at the user's request, or after a fault.
 
 use super::{ControllerMachine, ControllerPhase};
 use crate::message::{NodeCommand, NodeName};
@@ -53,7 +53,8 @@ impl ControllerMachine {
         self.cancel_run(RunOutcome::Failed { fault }, now);
     }
 
-    /// Ends with `ending` once every node has released the run.
+    /// Cancels the run: the nodes abort it. It ends with `ending` once every node has released it, or the time to wait
+    /// for them is over.
     pub(super) fn cancel_run(&mut self, ending: RunOutcome, now: MonoTime) {
         let until = now + self.limits.stop;
         // The controller waits for a node that may send on its lease until that lease has certainly ended,
@@ -75,7 +76,8 @@ impl ControllerMachine {
         let mut reasons: Vec<String> = self.left_out.values().map(|out| out.why.clone()).collect();
         for (node, text) in std::mem::take(&mut self.reasons) {
             let is_here = node.is_some_and(|node| self.has_result_of(&node));
-            // An inherited run has reasons about nodes that have reported since: only reasons about missing results count.
+            // An inherited run has reasons about nodes that have reported since: only reasons about missing results
+            // count.
             if self.inherited.is_none() || !is_here {
                 reasons.push(text);
             }
@@ -91,15 +93,15 @@ impl ControllerMachine {
     pub(super) fn end_run(&mut self, outcome: RunOutcome) {
         let lost: Vec<NodeName> =
             self.peers.iter().filter(|(_, peer)| peer.lost).map(|(n, _)| n.clone()).collect();
-        // The record comes first here, too: the commands to lost nodes follow from the end.
+        // The record of the final state is stored before the commands to lost nodes are sent.
         self.enter_final_state(outcome);
         for node in lost {
-            self.release_node(node);
+            self.send_final_command(node);
         }
     }
 
-    /// Sends the last command to a node that was lost, which may have missed all earlier ones.
-    pub(super) fn release_node(&mut self, node: NodeName) {
+    /// Sends a lost node the command that lets it finish the run, because it may have missed all earlier commands.
+    pub(super) fn send_final_command(&mut self, node: NodeName) {
         let Some(peer) = self.peers.get(&node) else { return };
         let command = if self.limits.lease.is_none() || peer.gone {
             // Without a spool, or after its agent has failed, no result can follow.

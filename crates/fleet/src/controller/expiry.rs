@@ -1,4 +1,4 @@
-//! Deadlines: nodes and answers that the controller stops waiting for.
+//! Checks deadlines: when the controller stops waiting for nodes and answers.
 
 use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase};
@@ -8,12 +8,12 @@ use packetrig_report::outcome::SPLIT_START_MARK;
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 
-/// Reason for a node that is missing in a report. It does not count any more once the result of the node has arrived.
-pub const RESULT_MISSING: &str = "its result did not come";
+/// Reason in a report for a node without a result. The reason is dropped once the result of the node has arrived.
+pub const RESULT_MISSING: &str = "its result did not arrive";
 
 impl ControllerMachine {
     /// Gives up waiting for answers that did not arrive in time.
-    pub(super) fn expire_waits(&mut self, now: MonoTime) {
+    pub(super) fn check_deadlines(&mut self, now: MonoTime) {
         match self.phase {
             ControllerPhase::Preparing { until } if now >= until => {
                 self.on_silence_before_start(PeerProgress::Prepared, now);
@@ -21,11 +21,11 @@ impl ControllerMachine {
             ControllerPhase::Arming { until } if now >= until => {
                 self.on_silence_before_start(PeerProgress::Armed, now);
             }
-            ControllerPhase::Running { start } => self.expire_running(start, now),
+            ControllerPhase::Running { start } => self.check_running_deadlines(start, now),
             ControllerPhase::Committing { start, .. }
                 if now + self.limits.guard >= start && !self.preparation.terms.steered =>
             {
-                self.expire_commit(now);
+                self.on_commit_timeout(now);
             }
             // Nothing begins at T in a steered run, so an acknowledgement may arrive until the deadline to prepare.
             ControllerPhase::Committing { start, .. }
@@ -36,10 +36,10 @@ impl ControllerMachine {
             ControllerPhase::Confirming { since, .. }
                 if self.preparation.terms.steered && now >= since + self.limits.start =>
             {
-                self.expire_steered_start(now);
+                self.on_steered_start_timeout(now);
             }
             ControllerPhase::Collecting { until, .. } if now >= until => {
-                self.abandon_peers(PeerProgress::Reported, RESULT_MISSING, now);
+                self.give_up_peers_behind(PeerProgress::Reported, RESULT_MISSING, now);
             }
             _ => {}
         }
@@ -50,22 +50,23 @@ impl ControllerMachine {
         let stragglers = self.list_stragglers(wanted, &text);
         // One node is enough for the reason; the other nodes are usually silent for the same reason.
         let Some((first, _)) = stragglers.first().cloned() else { return };
-        if !self.exclude_nodes(stragglers, now) {
+        if !self.try_exclude_nodes(stragglers, now) {
             self.on_node_failure(&first, Blame::Peer, &text, now);
         }
     }
 
-    /// Handles commits that were not acknowledged in time: leaves the silent nodes out if the user accepts that, else tries again.
-    pub(super) fn expire_commit(&mut self, now: MonoTime) {
+    /// Handles commits that were not acknowledged in time: leaves the silent nodes out if the user accepts
+    /// that, else tries again.
+    pub(super) fn on_commit_timeout(&mut self, now: MonoTime) {
         let stragglers =
             self.list_stragglers(PeerProgress::Committed, "did not acknowledge the start in time");
-        if !stragglers.is_empty() && !self.exclude_nodes(stragglers, now) {
+        if !stragglers.is_empty() && !self.try_exclude_nodes(stragglers, now) {
             self.start_next_attempt(now);
         }
     }
 
     /// Fails a steered run whose start some nodes have not confirmed. Nothing was sent, so nothing is lost.
-    fn expire_steered_start(&mut self, now: MonoTime) {
+    fn on_steered_start_timeout(&mut self, now: MonoTime) {
         let why = format!("did not confirm the start {SPLIT_START_MARK}");
         let first = self.list_stragglers(PeerProgress::Confirmed, &why).into_iter().next();
         if let Some((node, why)) = first {
@@ -73,23 +74,23 @@ impl ControllerMachine {
         }
     }
 
-    pub(super) fn expire_running(&mut self, start: MonoTime, now: MonoTime) {
-        self.expire_confirmations(start, now);
+    pub(super) fn check_running_deadlines(&mut self, start: MonoTime, now: MonoTime) {
+        self.give_up_unconfirmed_nodes(start, now);
         if now >= start + self.limits.start {
             // A confirmed node starts by itself at T, so a missing report
             // shows that something is wrong there.
-            self.abandon_peers(PeerProgress::Started, "did not start with the others", now);
+            self.give_up_peers_behind(PeerProgress::Started, "did not start with the others", now);
         }
         if self.stopping.is_some_and(|until| now >= until) {
             // The other nodes must not wait for it. In a fleet its senders stop anyway when their lease ends.
-            self.abandon_peers(PeerProgress::Done, "did not stop after the order to stop", now);
+            self.give_up_peers_behind(PeerProgress::Done, "did not stop after the order to stop", now);
         }
         if now >= self.silent_from {
-            self.expire_silent_nodes(now);
+            self.give_up_silent_nodes(now);
         }
     }
 
-    fn expire_silent_nodes(&mut self, now: MonoTime) {
+    fn give_up_silent_nodes(&mut self, now: MonoTime) {
         let quiet = self.limits.silence;
         let earliest = self.peers_behind(PeerProgress::Done).map(|(_, peer)| peer.heard).min();
         // Earliest time at which another node can have been silent for too long: until then no node needs a check.
@@ -102,12 +103,12 @@ impl ControllerMachine {
         if silent.is_empty() {
             return;
         }
-        // If one machine is silent, it has its own fault. If all machines are silent, the fault is in a component
-        // that they share. In that case they fell silent within the time between two of their messages.
+        // If one machine is silent, the fault is on that machine. If all machines are silent, a component that they
+        // share has failed. In that case all of them fell silent within the interval between two of their messages.
         let lately = Nanos::new(quiet.as_u64() / 3 * 2);
         let nobody = self.peers.len() > 1 && self.peers.values().all(|peer| now >= peer.heard + lately);
         let what = if nobody {
-            format!("no node was heard for {quiet}: the message server or the path to it failed")
+            format!("no node sent a message for {quiet}: the message server or the path to it failed")
         } else {
             format!("silent for {quiet}")
         };
@@ -128,8 +129,9 @@ impl ControllerMachine {
         {
             *until = *until + length;
         }
-        // Messages of the nodes still wait to be read. Leases that have run out meanwhile are the controller's own fault.
-        let text = format!("the controller itself stood still for {length}");
+        // Messages of the nodes still wait to be read. Leases that have run out meanwhile are the controller's own
+        // fault.
+        let text = format!("the controller's own process did not run for {length}");
         self.emit_event(RunEventKind::Finding(text.clone()));
         // Before the start, the pause cannot have affected the traffic.
         if self.has_started() {
@@ -137,7 +139,7 @@ impl ControllerMachine {
         }
     }
 
-    pub(super) fn abandon_peers(&mut self, wanted: PeerProgress, what: &str, now: MonoTime) {
+    pub(super) fn give_up_peers_behind(&mut self, wanted: PeerProgress, what: &str, now: MonoTime) {
         if self.have_all_peers_reached(wanted) {
             return;
         }

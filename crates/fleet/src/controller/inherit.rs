@@ -1,4 +1,4 @@
-//! Runs of an earlier controller that cannot end them: they are stopped, and their results are collected.
+//! Ends runs that an earlier controller left unfinished: stops their senders and collects their results.
 
 use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase, RunLimits, RunRecord};
@@ -13,25 +13,27 @@ use std::collections::BTreeSet;
 const CONTROLLER_LOST_REASON: &str = "the controller of this run was lost";
 
 impl ControllerMachine {
-    /// Creates a machine that ends the run of `record` in `epoch`, which is higher than the record's. It starts nothing.
+    /// Creates a machine that ends the run of `record` in `epoch`, which is higher than the
+    /// record's. It starts nothing.
     pub fn from_record(record: RunRecord, epoch: u64, limits: RunLimits) -> Self {
         let mut head = record.head.clone();
-        // Nodes refuse a lower epoch than they have seen, so the record's own epoch is the least.
+        // Nodes refuse a lower epoch than they have seen, so the record's epoch is the minimum.
         head.epoch = epoch.max(head.epoch);
         let mut controller = Self::new(head, RunPreparation::default(), &record.nodes, limits);
         controller.inherited = Some(record);
         controller
     }
 
-    /// Does not wait for results: the run is over once the nodes have released it. They keep their results for the
-    /// controller that began it. For a controller that has only the record of the run.
+    /// Makes the machine end the run without its results, once the nodes have released it. The nodes keep their results
+    /// for the controller that began the run. Used by a controller that has only the record of the run.
     #[must_use]
     pub const fn without_collecting_results(mut self) -> Self {
         self.leaves_results = true;
         self
     }
 
-    /// Sends no command to these nodes, because other controllers lead them now. Their results arrive without one.
+    /// Makes the machine send no command to these nodes, because other controllers lead them now. The results of these
+    /// nodes arrive without a command.
     #[must_use]
     pub fn without_commands_to(mut self, nodes: BTreeSet<NodeName>) -> Self {
         self.elsewhere = nodes;
@@ -42,7 +44,7 @@ impl ControllerMachine {
         let Some(record) = &self.inherited else { return self.prepare_nodes(now) };
         let left_out = record.left_out.clone();
         if !record.may_have_sent() {
-            let text = format!("{CONTROLLER_LOST_REASON} before its start");
+            let text = format!("{CONTROLLER_LOST_REASON} before the run started");
             // No start was confirmed, so no frame was sent. Leases may still be valid: the earlier controller
             // gave its last answer before now.
             self.peers.change_all_peers(|peer| peer.granted = Some(now));
@@ -65,7 +67,7 @@ impl ControllerMachine {
             peer.granted = None;
             peer.lost = true;
             drop(peer);
-            self.reasons.push((Some(node.clone()), format!("node {node}: another run has it now")));
+            self.reasons.push((Some(node.clone()), format!("node {node}: another run uses it now")));
         }
         // Whatever state the record names, the senders may be running. Stopping them is safe in every state.
         self.phase = ControllerPhase::Running { start: now };
@@ -75,7 +77,7 @@ impl ControllerMachine {
 
     /// Ends the machine, because another controller has taken over: this one sends nothing more.
     pub(super) fn on_deposed(&mut self) {
-        // With a confirmation out, some node may start at T although this controller does nothing more.
+        // If a confirmation was sent, some node may start at T although this controller does nothing more.
         let began = self.has_started() || matches!(self.phase, ControllerPhase::Confirming { .. });
         let text = "another controller has taken over this run".to_owned();
         let outcome = if began {

@@ -21,7 +21,8 @@ impl ControllerMachine {
         self.actions.push(ControllerAction::Grant(node, head, LeaseGrant { nonce, go_on }));
     }
 
-    /// Decides on a renewal. `None`: another controller decides, or the answer is not clear yet; silence lets the lease run out.
+    /// Decides on a renewal. `None` gives no answer, and then the lease runs out: another controller decides, or the
+    /// node does not have the current attempt yet.
     fn may_node_continue(&self, node: &NodeName, head: &MessageHead) -> Option<bool> {
         let peer = self.peers.get(node);
         // A later controller leads that node. Even a "stop" from here would be an answer of the wrong one.
@@ -33,22 +34,24 @@ impl ControllerMachine {
         }
         // The node will get the current attempt soon, and keeps its ports until then.
         let is_behind = head.run == self.head.run && head.epoch == self.head.epoch;
-        let is_expected = is_behind && peer.is_some_and(|peer| !peer.lost) && self.is_sending_time();
+        let is_expected = is_behind && peer.is_some_and(|peer| !peer.lost) && self.may_senders_need_lease();
         if is_expected { None } else { Some(false) }
     }
 
     /// True if a node of the current attempt has a task that needs a lease.
     fn needs_lease(&self, peer: &ControllerPeer) -> bool {
-        let senders = peer.progress < PeerProgress::Done && self.is_sending_time();
+        let senders = peer.progress < PeerProgress::Done && self.may_senders_need_lease();
         // Emulated interfaces must exist as long as frames are in flight.
-        !peer.lost && (senders || peer.progress == PeerProgress::Done && self.is_traffic_time())
+        !peer.lost && (senders || peer.progress == PeerProgress::Done && self.is_running_or_draining())
     }
 
-    const fn is_traffic_time(&self) -> bool {
+    /// True while frames may be in flight.
+    const fn is_running_or_draining(&self) -> bool {
         matches!(self.phase, ControllerPhase::Running { .. } | ControllerPhase::Draining { .. })
     }
 
-    const fn is_sending_time(&self) -> bool {
+    /// True while nodes may need a lease to send, now or later in this run.
+    const fn may_senders_need_lease(&self) -> bool {
         match self.phase {
             ControllerPhase::Preparing { .. }
             | ControllerPhase::Arming { .. }
@@ -63,8 +66,8 @@ impl ControllerMachine {
         }
     }
 
-    /// Time at which the last silent node has certainly stopped; `None` if all nodes have reported their
-    /// stop, or without leases.
+    /// Time at which the last silent node has certainly stopped sending; `None` if every node has reported that it
+    /// stopped, or without leases.
     pub(super) fn silent_nodes_stopped_at(&self) -> Option<MonoTime> {
         let terms = self.limits.lease?;
         // `granted` is the time of the controller's answer. The node counts from its question, which was earlier, so
@@ -73,7 +76,7 @@ impl ControllerMachine {
         unheard.filter_map(|peer| peer.granted).map(|at| terms.certain_stop_time(at)).max()
     }
 
-    pub(super) fn have_all_stopped(&self, now: MonoTime) -> bool {
+    pub(super) fn have_all_senders_stopped(&self, now: MonoTime) -> bool {
         self.silent_nodes_stopped_at().is_none_or(|at| now >= at)
     }
 }

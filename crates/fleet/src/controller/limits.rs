@@ -55,7 +55,7 @@ impl RunLimits {
             // machine; if it is not enough, each further attempt has twice the lead, the last one 2.5 s.
             lead: Nanos::from_millis(20),
             guard: Nanos::from_millis(10),
-            // Two more than `LOCAL_CONFIRM_MARGIN`, after which the agent refuses a confirmation.
+            // 2 ms more than `LOCAL_CONFIRM_MARGIN`: with less time than that, the agent refuses a confirmation.
             margin: Nanos::from_millis(9),
             // The messages go through a channel. Arming takes as long as the kernel needs for rings and programs.
             arming_rounds: 0,
@@ -78,7 +78,7 @@ impl RunLimits {
 
     /// Limits for a fleet whose slowest command is acknowledged after `round_trip`.
     pub fn for_fleet(round_trip: Nanos, drain: Nanos) -> Self {
-        // Decision 0012 gives these figures for one way, f: a round trip is 2 f.
+        // Decision 0012 states these figures as multiples of the one-way delay f; a round trip is 2 f.
         let round_trip = round_trip.max(Nanos::from_millis(2));
         let two_round_trips = round_trip + round_trip;
         let five_round_trips = two_round_trips + two_round_trips + round_trip;

@@ -1,4 +1,4 @@
-//! State of one node, as the controller knows it.
+//! State of one node, as far as the controller knows it.
 
 use crate::message::SentTotal;
 use packetrig_stats::result::NodeResult;
@@ -31,13 +31,13 @@ pub(super) struct ControllerPeer {
     pub(super) progress: PeerProgress,
     /// Time of the last sign of life that fits the state of the run.
     pub(super) heard: MonoTime,
-    /// Time of the last question for its progress.
+    /// Time at which the controller last asked for the node's progress.
     pub(super) asked: MonoTime,
     pub(super) shown: bool,
     pub(super) released: bool,
     /// True if the controller does not wait for this node any more.
     pub(super) lost: bool,
-    /// True if nothing of the run is open there: its agent failed or was restarted.
+    /// True if the node no longer has this run: its agent failed, was restarted, or missed the start.
     pub(super) gone: bool,
     /// Time of the last grant that let the node continue to send.
     pub(super) granted: Option<MonoTime>,
@@ -51,7 +51,7 @@ pub(super) struct ControllerPeer {
 }
 
 impl ControllerPeer {
-    /// True if its result may still arrive.
+    /// True if the node's result may still arrive.
     pub(super) const fn owes_result(&self) -> bool {
         self.result.is_none() && !self.unfinished
     }

@@ -1,8 +1,9 @@
 //! All nodes of a run, counted by their progress.
 //!
 //! After every reply the controller checks whether all nodes have reached a step. It cannot check each of ten thousand
-//! nodes each time, so they are counted by step. Invariant:
-//! while no [`ControllerPeerGuard`] exists, the counts are right.
+//! nodes each time, so they are counted by step.
+//!
+//! Invariant: while no [`ControllerPeerGuard`] exists, the counts are right.
 
 use super::peer::{ControllerPeer, PeerProgress};
 use crate::message::NodeName;

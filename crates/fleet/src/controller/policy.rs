@@ -1,4 +1,4 @@
-//! Missing nodes: before T the run may exclude them; after T the other nodes stop or continue.
+//! Policies for missing nodes: before T the run may exclude them; after T the other nodes stop or continue.
 
 use super::peer::{ControllerPeer, PeerProgress};
 use super::{ControllerMachine, ControllerPhase};
@@ -58,7 +58,7 @@ impl StartPolicy {
 }
 
 impl ControllerMachine {
-    /// Sets the user's policies, if they are not the default.
+    /// Replaces the default policies by those of the user.
     #[must_use]
     pub const fn with_policies(mut self, policies: RunPolicies) -> Self {
         self.policies = policies;
@@ -85,9 +85,9 @@ impl ControllerMachine {
         self.policies.start.allows_run_start(present.saturating_sub(missing), all)
     }
 
-    /// Continues in a new attempt without the nodes that are not ready; returns `false` if the user
-    /// does not accept that.
-    pub(super) fn exclude_nodes(&mut self, stragglers: Vec<(NodeName, String)>, now: MonoTime) -> bool {
+    /// Begins a new attempt without the nodes that are not ready. Returns `false`, and changes nothing, if the
+    /// user's policy needs them.
+    pub(super) fn try_exclude_nodes(&mut self, stragglers: Vec<(NodeName, String)>, now: MonoTime) -> bool {
         if !self.may_start_without(stragglers.len()) {
             return false;
         }
@@ -115,19 +115,19 @@ impl ControllerMachine {
     }
 
     /// Marks nodes without an acknowledged confirmation as lost: they count as not started.
-    pub(super) fn expire_confirmations(&mut self, start: MonoTime, now: MonoTime) {
+    pub(super) fn give_up_unconfirmed_nodes(&mut self, start: MonoTime, now: MonoTime) {
         if now < self.confirmation_deadline(start) || self.have_all_peers_reached(PeerProgress::Confirmed) {
             return;
         }
         let why = format!("did not confirm the start {SPLIT_START_MARK}");
         let behind = self.list_stragglers(PeerProgress::Confirmed, &why);
         for (node, why) in behind {
-            self.mark_node_lost(&node, format!("node {node}: {why}"), now);
+            self.give_up_node(&node, format!("node {node}: {why}"), now);
         }
     }
 
-    /// Continues without a node; its data may still arrive.
-    pub(super) fn mark_node_lost(&mut self, node: &NodeName, reason: String, now: MonoTime) {
+    /// Continues without a node, although its data may still arrive. Depending on the policies, the other nodes stop.
+    pub(super) fn give_up_node(&mut self, node: &NodeName, reason: String, now: MonoTime) {
         let leased = self.limits.lease.is_some();
         let Some(mut peer) = self.peers.get_mut(node) else { return };
         // A node that has reported is complete, whatever happens to it afterwards.
@@ -155,7 +155,8 @@ impl ControllerMachine {
         }
     }
 
-    /// Leaves a failed node out before T, because nothing has been sent; if the run may not do without it, the run fails.
+    /// Handles the failure of a node before T, when nothing has been sent: leaves the node out if the policy allows
+    /// this, otherwise the run fails.
     pub(super) fn on_node_failure_before_start(
         &mut self,
         node: &NodeName,
@@ -163,17 +164,17 @@ impl ControllerMachine {
         what: &str,
         now: MonoTime,
     ) {
-        // Once a confirmation is out, a new attempt could not take back the old T.
+        // Once a confirmation was sent, a new attempt could not take back the old T.
         let can_begin_again = matches!(
             self.phase,
             ControllerPhase::Preparing { .. }
                 | ControllerPhase::Arming { .. }
                 | ControllerPhase::Committing { .. }
         );
-        if can_begin_again && self.exclude_nodes(vec![(node.clone(), what.to_owned())], now) {
+        if can_begin_again && self.try_exclude_nodes(vec![(node.clone(), what.to_owned())], now) {
             return;
         }
-        // One machine needs no node name in its errors.
+        // On a single machine, errors need no node name.
         let text = if *node == NodeName::local() { what.to_owned() } else { format!("node {node}: {what}") };
         self.fail_run(NodeFault { blame, text }, now);
     }
@@ -187,7 +188,7 @@ pub(super) struct ExcludedNode {
 }
 
 impl ControllerPeer {
-    /// True if it sends nothing any more, by its own report.
+    /// True if the node has reported that it sends nothing more, or is gone.
     pub(super) fn has_peer_stopped(&self) -> bool {
         self.gone || self.progress >= PeerProgress::Done
     }

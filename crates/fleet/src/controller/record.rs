@@ -18,8 +18,8 @@ pub struct RunRecord {
     pub left_out: Vec<NodeName>,
     /// T, on the clock of the controller of that epoch.
     pub start: Option<MonoTime>,
-    /// Nodes that have nothing of the run to release: nodes that were absent at the start, and nodes that
-    /// later controllers have released, each for its own run.
+    /// Nodes that hold nothing of this run any more: they were absent at its start, or a later controller released them because
+    /// it needed them for another run.
     #[serde(default)]
     pub released: BTreeSet<NodeName>,
 }

@@ -46,7 +46,8 @@ impl ControllerMachine {
             NodeReply::Confirmed if started && progress < PeerProgress::Confirmed => {
                 self.raise_progress_of(node, PeerProgress::Confirmed, now);
             }
-            // In a running run these are late repetitions, or come from a node that was reset: no sign of life.
+            // After the start these replies are late repetitions, or come from a node that was reset. They are no sign
+            // of life.
             NodeReply::Prepared { .. } | NodeReply::Armed | NodeReply::Committed | NodeReply::Confirmed
                 if started => {}
             NodeReply::Prepared { ports } => {
@@ -68,7 +69,8 @@ impl ControllerMachine {
                 self.on_segments_announced(node, number, fault, now);
             }
             NodeReply::Steered { number, fault, sample } => {
-                // The sample comes before the event of the change, so that readers have the counts right after the change.
+                // The sample comes before the event of the change, so that readers have the counts right after the
+                // change.
                 self.on_telemetry(node.clone(), sample, now);
                 self.on_change_made(node, number, fault, now);
             }
@@ -146,7 +148,7 @@ impl ControllerMachine {
         now: MonoTime,
     ) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
-        // Every node ends after a stop, and a repeated reply has no new information: neither is a finding.
+        // After a stop every node ends its senders, and a repeated reply has no new information: neither is a finding.
         let first = peer.progress < PeerProgress::Done && self.stopping.is_none();
         peer.sent = sent;
         peer.raise_progress(PeerProgress::Done, now);
@@ -158,7 +160,7 @@ impl ControllerMachine {
                 format!("did not start: it had no valid lease at the start time {SPLIT_START_MARK}")
             }
             StopReason::OwnersLimit => {
-                "its senders stopped at the longest duration its owner allows".to_owned()
+                "its senders stopped after the longest duration that the node's owner allows".to_owned()
             }
         };
         if first {
@@ -172,7 +174,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Handles the whole result of a node, by reply or by spool.
+    /// Handles the whole result of a node, which arrived as a reply or through the spool.
     pub(super) fn on_result(&mut self, node: &NodeName, result: Arc<NodeResult>, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
         peer.raise_progress(PeerProgress::Reported, now);
@@ -194,14 +196,14 @@ impl ControllerMachine {
         }
     }
 
-    /// Adds to a fault of a node that its machine is overloaded, if it is: then the node itself is not to blame.
+    /// Appends a note to the text of a node's fault if its machine is overloaded, because that may be the cause.
     pub(super) fn add_overload_note(&self, node: &NodeName, what: &str) -> String {
         let overload = self.peers.get(node).and_then(|peer| describe_starvation(peer.starved));
         overload.map_or_else(|| what.to_owned(), |overload| format!("{what}; {overload}"))
     }
 
     /// Adds a reason that makes the run partial.
-    pub(super) fn on_doubt(&mut self, why: String) {
+    pub(super) fn add_partial_reason(&mut self, why: String) {
         let reason = (None, why);
         // The event may be repeated; the reason counts once.
         if !self.reasons.contains(&reason) {
@@ -263,12 +265,12 @@ impl ControllerMachine {
             ControllerPhase::Draft | ControllerPhase::Cancelling { .. } | ControllerPhase::Ended(_) => {}
             // T has passed and only the tick for it is missing: the run counts as running.
             ControllerPhase::Confirming { start, .. } if self.has_start_passed(start, now) => {
-                self.mark_node_lost(node, format!("node {node}: {what}"), now);
+                self.give_up_node(node, format!("node {node}: {what}"), now);
             }
             ControllerPhase::Running { .. }
             | ControllerPhase::Draining { .. }
             | ControllerPhase::Collecting { .. } => {
-                self.mark_node_lost(node, format!("node {node}: {what}"), now);
+                self.give_up_node(node, format!("node {node}: {what}"), now);
             }
             _ => self.on_node_failure_before_start(node, blame, &what, now),
         }

@@ -21,12 +21,13 @@ impl ControllerMachine {
         self.broadcast_commands(now);
     }
 
-    /// Decides on T, after nodes took `arming` to arm.
+    /// Decides on T and sends it to the nodes. `arming` is the time that the nodes took to arm.
     pub(super) fn commit_start(&mut self, arming: Nanos, now: MonoTime) {
-        // The last lead was too short for some node. The limit keeps the shift from overflowing.
+        // The last lead time was too short for a node, so it is doubled. The limit keeps the shift from overflowing.
         let doublings = self.tries.saturating_sub(1).min(16);
-        // Arming is one round of messages with all nodes, on machines as busy as they are now. Two more rounds come before T,
-        // and the second one must not be late anywhere. One round trip, measured on an idle fleet, says too little about that.
+        // Arming is one round of messages with all nodes, on machines as busy as they are now. Two more rounds come
+        // before T, and the second one must not be late anywhere. One round trip, measured on an idle fleet, says too
+        // little about that.
         let rounds = Nanos::new(arming.as_u64().saturating_mul(self.limits.arming_rounds)).min(MAX_LEAD);
         let lead = Nanos::new(self.limits.lead.as_u64() << doublings).max(rounds);
         // In a steered run no stream begins at T, so the controller need not wait for T.
@@ -37,14 +38,15 @@ impl ControllerMachine {
         self.broadcast_commands(now);
     }
 
-    /// True if confirmations still arrive in time, assuming that they take as long as the slowest acknowledgement of the commit.
+    /// True if confirmations still arrive in time, assuming that they take as long as the slowest
+    /// acknowledgement of the commit.
     pub(super) fn can_confirm(&self, since: MonoTime, start: MonoTime, now: MonoTime) -> bool {
         // A confirmation that reaches only some nodes is the only step that cannot be undone.
         self.preparation.terms.steered || now + self.limits.margin + now.since(since) < start
     }
 
-    /// True if the run has started, now that its start is confirmed. A run that sends nothing at T can wait for its
-    /// nodes, so that all of them have started or none.
+    /// True if the run has started. A steered run sends nothing at T, so it counts as started only when all nodes have
+    /// confirmed: either all of them start or none.
     pub(super) fn has_run_begun(&self, start: MonoTime, now: MonoTime) -> bool {
         if self.preparation.terms.steered {
             return self.have_all_peers_reached(PeerProgress::Confirmed);
@@ -52,7 +54,7 @@ impl ControllerMachine {
         now >= start && (!self.awaits_single_local_node() || now >= self.confirmation_deadline(start))
     }
 
-    /// True if `trouble` in the phase of confirmation comes after T, when nodes may have sent something.
+    /// True if T has passed, so that nodes may have sent something. A steered run sends nothing at T.
     pub(super) fn has_start_passed(&self, start: MonoTime, now: MonoTime) -> bool {
         now >= start && !self.preparation.terms.steered
     }
@@ -79,7 +81,7 @@ impl ControllerMachine {
         self.tries += 1;
         self.head.attempt += 1;
         self.emit_event(RunEventKind::Finding(format!(
-            "some node received the start time too late; trying again with attempt {}",
+            "a node received the start time too late; trying again with attempt {}",
             self.head.attempt
         )));
         self.prepare_nodes(now);

@@ -1,9 +1,9 @@
 //! Changes to a running run: one after another, each done when every node has answered.
 //!
-//! A change that every node makes for itself is one order. A change that makes new takes on several nodes has steps:
-//! all hold, then all announce, then all begin, so that a node's receivers have the takes before the senders of another
-//! node follow them. A fault before all have held undoes the change. From then on it is decided: a node that is lost
-//! later undoes nothing, because the others have made the change. The loss of the node is reported separately.
+//! A change that every node makes for itself is one order. A change that makes new stream segments on several nodes has
+//! steps: all nodes hold their streams, then all announce the segments to their receivers, then all begin. So receivers
+//! know the segments before the senders of another node use them. A fault before all nodes have held undoes the change.
+//! From then on the change is final, even if a node is lost later: that loss is reported separately.
 
 use super::{ControllerMachine, ControllerPhase};
 use crate::message::{ChangeOrder, ChangeStep, NodeCommand, NodeName};
@@ -27,8 +27,9 @@ pub(super) struct RunSteering {
 struct CurrentChange {
     number: u64,
     stage: ChangeStage,
-    /// True if streams begin with it.
+    /// True if streams begin with this change.
     begins: bool,
+    /// Nodes that have not answered the current step.
     open: BTreeSet<NodeName>,
     fault: Option<NodeFault>,
 }
@@ -65,7 +66,7 @@ impl ControllerMachine {
         self.begin_next_change(now);
     }
 
-    /// Takes up the next change, if none is running.
+    /// Begins the next waiting change, unless a change is in progress or the run has not started.
     pub(super) fn begin_next_change(&mut self, now: MonoTime) {
         if self.steering.current.is_some() {
             return;
@@ -86,12 +87,12 @@ impl ControllerMachine {
         let is_under_way = matches!(self.phase, ControllerPhase::Running { .. }) && self.stopping.is_none();
         if !is_under_way || !self.preparation.terms.steered {
             let text = "the run has ended, or its flows cannot be changed while it runs".to_owned();
-            return self.report_change(number, Err(NodeFault { blame: Blame::Plan, text }), now);
+            return self.finish_change(number, Err(NodeFault { blame: Blame::Plan, text }), now);
         }
         let open = self.present_nodes();
         let begins = steer.starts_streams();
         // A single node informs its own receivers before its senders. Several nodes need a barrier for that,
-        // so a change with new takes goes in steps.
+        // so a change with new stream segments goes in steps.
         let stage = if open.len() > 1 && steer.makes_segments() {
             ChangeStage::Hold(steer, Vec::new())
         } else {
@@ -101,12 +102,12 @@ impl ControllerMachine {
         self.send_change_step();
     }
 
-    /// Nodes that take part.
+    /// Nodes that the controller has not lost.
     fn present_nodes(&self) -> BTreeSet<NodeName> {
         self.peers.iter().filter(|(_, peer)| !peer.lost).map(|(node, _)| node.clone()).collect()
     }
 
-    /// Sends the command of the present step to all nodes that have not answered.
+    /// Sends the command of the current step to all nodes that have not answered it.
     fn send_change_step(&mut self) {
         let Some(current) = &self.steering.current else { return };
         let command = current.to_command();
@@ -115,12 +116,12 @@ impl ControllerMachine {
         }
     }
 
-    /// The current change if it has this number; an answer to another change is late.
-    fn current_change(&mut self, number: u64) -> Option<&mut CurrentChange> {
+    /// The current change, if it has this number. An answer with another number is late, and is ignored.
+    fn current_change_numbered(&mut self, number: u64) -> Option<&mut CurrentChange> {
         self.steering.current.as_mut().filter(|current| current.number == number)
     }
 
-    /// Handles a node that holds its streams, or reports why not.
+    /// Handles the reply of a node that holds its streams, or that could not hold them.
     pub(super) fn on_streams_held(
         &mut self,
         node: &NodeName,
@@ -129,19 +130,19 @@ impl ControllerMachine {
         fault: Option<NodeFault>,
         now: MonoTime,
     ) {
-        let Some(current) = self.current_change(number) else { return };
+        let Some(current) = self.current_change_numbered(number) else { return };
         if let ChangeStage::Hold(_, held) = &mut current.stage
             // A node that is not open has answered already: a repeated answer must not add its streams twice.
             && current.open.remove(node)
         {
-            // The user gets the first fault.
             held.extend(streams);
+            // The first fault is kept, because the user gets only one.
             current.fault = current.fault.take().or(fault);
         }
         self.advance_change(now);
     }
 
-    /// Handles a node with receivers that know the takes.
+    /// Handles the reply of a node whose receivers now know the new stream segments.
     pub(super) fn on_segments_announced(
         &mut self,
         node: &NodeName,
@@ -149,14 +150,14 @@ impl ControllerMachine {
         fault: Option<NodeFault>,
         now: MonoTime,
     ) {
-        let Some(current) = self.current_change(number) else { return };
+        let Some(current) = self.current_change_numbered(number) else { return };
         if matches!(current.stage, ChangeStage::Announce { .. }) && current.open.remove(node) {
             current.fault = current.fault.take().or(fault);
         }
         self.advance_change(now);
     }
 
-    /// Handles a node that has made or undone the change, or reports why it could not.
+    /// Handles the reply of a node that has made or undone the change, or that failed to do so.
     pub(super) fn on_change_made(
         &mut self,
         node: &NodeName,
@@ -164,7 +165,7 @@ impl ControllerMachine {
         fault: Option<NodeFault>,
         now: MonoTime,
     ) {
-        let Some(current) = self.current_change(number) else { return };
+        let Some(current) = self.current_change_numbered(number) else { return };
         let is_last =
             matches!(current.stage, ChangeStage::Whole(_) | ChangeStage::Begin { .. } | ChangeStage::Undo);
         if is_last && current.open.remove(node) {
@@ -184,12 +185,12 @@ impl ControllerMachine {
         let stage = match (stage, &fault) {
             (ChangeStage::Hold(..), Some(_)) => ChangeStage::Undo,
             (ChangeStage::Hold(_, held), None) => ChangeStage::Announce { held, at },
-            // The announcement named the start time. If it took long, the time moves for all nodes.
+            // The nodes announced this start time. If the announcement took long, a later time is set for all nodes.
             (ChangeStage::Announce { at: said, .. }, _) => {
                 ChangeStage::Begin { at: said.map(|said| said.max(now + self.limits.guard)) }
             }
             (ChangeStage::Whole(_) | ChangeStage::Begin { .. } | ChangeStage::Undo, _) => {
-                return self.report_change(number, fault.map_or(Ok(()), Err), now);
+                return self.finish_change(number, fault.map_or(Ok(()), Err), now);
             }
         };
         self.steering.current =
@@ -199,7 +200,7 @@ impl ControllerMachine {
         self.advance_change(now);
     }
 
-    /// Stops waiting for lost nodes. An undone step of such a node is a fault.
+    /// Stops waiting for lost nodes. If a lost node had not yet held its streams or made the change, that is a fault.
     fn drop_lost_nodes(&mut self) {
         let Some(current) = &mut self.steering.current else { return };
         let lost = current.open.iter().find(|node| self.peers.is_lost(node)).cloned();
@@ -211,7 +212,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Undoes an undecided change when the run is stopped. The stop also applies to the held streams.
+    /// Undoes a change that is not final yet when the run is stopped. The stop also ends the held streams.
     fn undo_change_on_stop(&mut self) {
         let is_over = self.stopping.is_some() || !matches!(self.phase, ControllerPhase::Running { .. });
         let Some(current) = self.steering.current.as_mut().filter(|_| is_over) else { return };
@@ -224,7 +225,8 @@ impl ControllerMachine {
         }
     }
 
-    fn report_change(&mut self, number: u64, outcome: Result<(), NodeFault>, now: MonoTime) {
+    /// Reports the outcome of a change and begins the next one.
+    fn finish_change(&mut self, number: u64, outcome: Result<(), NodeFault>, now: MonoTime) {
         // Changes follow the order of the requests: the next change begins only after this one has its outcome.
         self.emit_event(RunEventKind::Steered { number, outcome });
         self.begin_next_change(now);

@@ -1,13 +1,13 @@
 //! Claim on the leads of all nodes of a run.
 //!
 //! ```text
-//!   read the leads ── read the terms of those who hold some ── end the dead ones ── write each lead ── taken
+//!   read the leads ── read the terms of their holders ── end the dead terms ── write each lead ── taken
 //!          ^                     |  one is held                         |  one was changed
 //!          '---------- blocked <-'--------- give back all that was written
 //! ```
 //! Each step does one thing with the records, so that actions of other controllers can come between any two of them.
-//! Many leads are written with several requests in flight. A claim that has met another one writes one lead after the
-//! other, in the order of their names: of several such claims, one always gets its nodes.
+//! Many leads are written with several requests in flight. A claim that has met another claim writes one lead after
+//! the other, in the order of node names: of several such claims, one always gets its nodes.
 //!
 //! Invariant: a blocked claim holds no lead. The epoch that it writes is above every epoch of its nodes and
 //! of their leads. It writes a lead only over a value that was free, or that belonged to an ended term.
@@ -21,7 +21,7 @@ use crate::term::{
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Number of leads that are written in one step by a claim that has met no other.
+/// Number of leads that a claim writes in one step, as long as it has met no other claim.
 const MAX_WRITES_PER_STEP: usize = 64;
 
 /// Progress of a claim.
@@ -35,7 +35,7 @@ pub enum ClaimProgress {
     Blocked(BTreeMap<NodeName, HeldLead>),
 }
 
-/// Nodes of which a claim wants the leads.
+/// Nodes for which a claim wants the leads, with the data that it writes into them.
 #[derive(Clone, Debug)]
 pub struct WantedNodes {
     pub run: RunId,
@@ -76,13 +76,13 @@ pub struct LeadClaim {
     terms: BTreeMap<String, OtherControllerTerm>,
     epoch: u64,
     taken: Vec<OwnLead>,
-    /// Nodes with a lead that may name this claim.
-    attempted: BTreeSet<NodeName>,
+    /// Nodes for which this claim has tried to write a lead that it has not given back.
+    with_possible_lead: BTreeSet<NodeName>,
     writes_at_once: usize,
 }
 
 impl LeadClaim {
-    /// Creates a claim of this controller. `watch` is its memory of other controllers.
+    /// Creates a claim of this controller. `watch` has its observations of other controllers.
     pub fn new(me: ControllerIdentity, wanted: WantedNodes, watch: ControllerTermWatch) -> Self {
         Self {
             me,
@@ -94,23 +94,23 @@ impl LeadClaim {
             terms: BTreeMap::new(),
             epoch: 0,
             taken: Vec::new(),
-            attempted: BTreeSet::new(),
+            with_possible_lead: BTreeSet::new(),
             writes_at_once: MAX_WRITES_PER_STEP,
         }
     }
 
-    /// Returns the memory of other controllers.
+    /// Returns the observations of other controllers.
     pub fn into_watch(self) -> ControllerTermWatch {
         self.watch
     }
 
-    /// Nodes with a lead that may name this claim without its knowledge, because an answer was lost. A caller
+    /// Nodes with a lead that may name this claim, also without its knowledge, because an answer was lost. A caller
     /// that gives up the claim must give these leads back.
-    pub const fn attempted_nodes(&self) -> &BTreeSet<NodeName> {
-        &self.attempted
+    pub const fn nodes_with_possible_lead(&self) -> &BTreeSet<NodeName> {
+        &self.with_possible_lead
     }
 
-    /// Does the next step. After an error the call may be repeated.
+    /// Performs the next step of the claim. After an error the call may be repeated.
     pub fn advance_claim<R: RecordStore>(
         &mut self,
         records: &mut R,
@@ -167,7 +167,7 @@ impl LeadClaim {
         Ok(())
     }
 
-    /// Leads that this claim has written, by the records.
+    /// Leads that this claim has written, according to the records as last read.
     fn own_leads(&self) -> Vec<OwnLead> {
         let own = self.found.iter().filter_map(|(node, found)| {
             let lead = found.lead.clone().filter(|lead| self.is_own_lead(lead) && !lead.is_free)?;
@@ -186,11 +186,12 @@ impl LeadClaim {
         leads.filter(|(_, lead)| !lead.is_free && lead.controller != self.me.controller)
     }
 
-    /// Decides, once all leads and terms are read: either a live controller holds a node, or the nodes can be taken.
+    /// Decides how to continue once all leads and terms are read: either a live controller holds a node, or the
+    /// nodes can be taken.
     fn decide_claim(&mut self) -> ClaimProgress {
         let held = self.nodes_held_by_others();
         if !held.is_empty() {
-            // The answer to one of its own writes may have been lost.
+            // A lead may be this claim's own without its knowledge, if the answer to a write was lost.
             self.taken = self.own_leads();
             self.stage = ClaimStage::GiveBack;
             let holds_nothing = self.taken.is_empty();
@@ -198,8 +199,8 @@ impl LeadClaim {
         }
         let leads = self.found.values().filter_map(|found| found.lead.as_ref());
         let known = leads.map(|lead| lead.epoch).chain([self.wanted.heard]);
-        // Nodes accept only an epoch above every epoch that they have seen. An impossible number is ignored:
-        // otherwise one forged number would use up all remaining epochs.
+        // Nodes refuse an epoch below the highest one that they have seen. An impossible number is ignored: otherwise
+        // one forged number would use up all remaining epochs.
         self.epoch = known.filter(|epoch| *epoch < MAX_EPOCH).max().unwrap_or(0) + 1;
         let dead = self.terms.iter().filter_map(|(controller, seen)| match seen.state {
             TermState::Dead(revision) => Some((controller.clone(), revision)),
@@ -227,10 +228,10 @@ impl LeadClaim {
         revision: u64,
     ) -> Result<(), Error> {
         let record = self.terms.get(controller).and_then(|seen| seen.record.clone());
-        // That controller has lost from here on, even if its process wakes up: its next refresh is refused.
+        // From here on that controller leads nothing, even if its process wakes up: its next refresh is refused.
         let done = record.map(|record| record.end_term_if_unchanged(records, revision));
         match done {
-            // The other controller did refresh the record, or a third one has ended it: it is read again.
+            // The other controller has refreshed its record, or a third one has ended it: all leads are read again.
             Some(Err(Error::Stale(_))) => self.stage = ClaimStage::ReadLeads,
             Some(Err(error)) => return Err(error),
             Some(Ok(())) | None => {
@@ -254,7 +255,8 @@ impl LeadClaim {
         }
     }
 
-    /// Writes the leads of these nodes. If one was changed, or an answer is lost, all leads are given back and read again.
+    /// Writes the leads of these nodes. If one was changed, or an answer is lost, all leads are given
+    /// back and read again.
     fn write_leads<R: RecordStore>(&mut self, records: &mut R, nodes: Vec<NodeName>) -> Result<(), Error> {
         let lead = self.build_lead();
         let value = StoredRecord::encode_value(&lead);
@@ -266,7 +268,7 @@ impl LeadClaim {
         let writes: Vec<RecordWrite> = writes.collect();
         // The nodes are recorded before the call: if its answer is lost, a lead may be ours without our
         // knowledge.
-        self.attempted.extend(nodes.iter().cloned());
+        self.with_possible_lead.extend(nodes.iter().cloned());
         let answers = records.write_all_records(&writes);
         let mut is_contested = false;
         let mut failure = None;
@@ -302,7 +304,7 @@ impl LeadClaim {
         let (left, failure) = return_leads(records, leads);
         for node in given {
             if !left.iter().any(|lead| lead.node == node) {
-                self.attempted.remove(&node);
+                self.with_possible_lead.remove(&node);
             }
         }
         self.taken.extend(left);

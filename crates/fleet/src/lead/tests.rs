@@ -201,7 +201,7 @@ impl LeadActor {
     /// Refreshes its term in two steps: between the decision and the writing any time may pass.
     fn refresh(&mut self, records: &mut LocalRecords, is_lost: bool, now: MonoTime) {
         let Some((revision, record)) = self.refreshing.take() else {
-            self.refreshing = self.term.due_refresh(now);
+            self.refreshing = self.term.take_due_refresh(now);
             return;
         };
         let key = TermRecord::record_key(self.name);
@@ -235,7 +235,7 @@ impl LeadActor {
         let mut records = LossyRecords(records, is_lost);
         self.doing = match std::mem::replace(&mut self.doing, ActorState::Lost) {
             ActorState::Claims(claim) if draw(random, 40) == 0 => {
-                let nodes = claim.attempted_nodes().clone();
+                let nodes = claim.nodes_with_possible_lead().clone();
                 ActorState::GivesUp(UncertainLeads { run: RunId(self.name.into()), nodes })
             }
             ActorState::GivesUp(mut leads) => match leads.return_uncertain_leads(&mut records, self.name) {

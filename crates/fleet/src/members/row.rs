@@ -1,4 +1,4 @@
-//! A member as one row, and the reasons that keep it from a run.
+//! A member of the fleet as one row of a table, and the reasons that keep it from taking part in a run.
 
 use super::{FleetMember, NodePresence, ProtocolMismatch};
 use crate::hello::NodeHello;
@@ -15,17 +15,17 @@ pub struct MemberRow {
     /// Age class of its last hello.
     pub presence: NodePresence,
     pub silent: Nanos,
-    /// Number of restarts since this controller has known it.
+    /// Number of restarts that this controller has noticed.
     pub restarts: usize,
-    /// Difference of versions that keeps this controller from working with it.
+    /// Difference of protocol versions that keeps this controller from working with the node.
     pub skew: Option<ProtocolMismatch>,
-    /// Labels from the operator that count.
+    /// Labels from the operator that are in effect.
     #[serde(default)]
     pub operator_labels: Vec<String>,
-    /// Labels from the operator that do not count, because its owner uses their keys.
+    /// Labels from the operator without effect, because the node's owner uses their keys.
     #[serde(default)]
     pub overruled_labels: Vec<String>,
-    /// Lead of the controller that leads it, if any.
+    /// Lead of the controller that leads the node, if any.
     #[serde(default)]
     pub lead: Option<NodeLead>,
     pub hello: NodeHello,
@@ -43,7 +43,7 @@ impl MemberRow {
             presence: member.presence_at(now),
             silent: member.silence_at(now),
             restarts: member.earlier.len(),
-            skew: member.protocol_skew(),
+            skew: member.protocol_mismatch(),
             operator_labels: labels.effective_labels(&member.hello),
             overruled_labels: labels.overruled_labels(&member.hello),
             lead: None,
@@ -51,7 +51,7 @@ impl MemberRow {
         }
     }
 
-    /// The same row `age` later, if no hello arrived meanwhile.
+    /// Returns the same row as it is `age` later if no hello arrives meanwhile.
     #[must_use]
     pub fn with_added_age(mut self, age: Nanos) -> Self {
         self.silent = Nanos::new(self.silent.as_u64().saturating_add(age.as_u64()));
@@ -65,7 +65,7 @@ impl MemberRow {
         self.overruled_labels = labels.map(|labels| labels.overruled_labels(&self.hello)).unwrap_or_default();
     }
 
-    /// All labels in force: labels of the node's owner, then labels that the operator added.
+    /// All labels in effect: labels of the node's owner, then labels that the operator added.
     pub fn labels(&self) -> impl Iterator<Item = &String> {
         self.hello.labels.iter().chain(&self.operator_labels)
     }

@@ -12,14 +12,15 @@ pub struct ChangeOrder {
     pub steer: PlanChange,
 }
 
-/// A step of a change whose takes concern several nodes: a node's receivers have them before the senders of
-/// another node begin. No node gets the next step before all nodes have taken the current one.
+/// A step of a change with new stream segments that concern several nodes: the receivers of a node must
+/// know them before the senders of another node begin. No node gets the next step before all nodes have
+/// performed the current one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeStep {
-    /// Hold the streams that this node sends, and report their positions; check for possible faults.
+    /// Hold the streams that this node sends, report their positions, and check whether the change can be made.
     Hold(PlanChange),
-    /// Announce the takes that follow to the receivers. The change is decided from here on.
+    /// Announce the new stream segments to the receivers. The change is final from here on.
     Announce {
         /// The held streams of all nodes.
         held: Vec<HeldStream>,
@@ -31,7 +32,7 @@ pub enum ChangeStep {
         /// Start time, possibly later than announced.
         at: Option<MonoTime>,
     },
-    /// Continue as before: this replaces the announcement if a node could not hold its streams.
+    /// Continue the held streams as before. Sent instead of the announcement if a node could not hold its streams.
     Undo,
 }
 

@@ -1,6 +1,6 @@
-//! Places of ports in messages: places that do not concern the receiving node are only counted.
+//! Encodes the places of ports in messages. Places that do not concern the receiving node are only counted.
 //!
-//! `[{"node":"a","interface":"eth1"}, 4998, …]`: a number stands for that many [`PortPlace::elsewhere`].
+//! Example: `[{"node":"a","interface":"eth1"}, 4998, …]`. A number stands for that many [`PortPlace::elsewhere`].
 
 use super::PortPlace;
 use serde::de::{Error, SeqAccess, Visitor};

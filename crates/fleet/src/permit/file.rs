@@ -1,5 +1,5 @@
-//! The owner's file, in TOML. For a missing key the default applies. An unknown key is an error: the owner
-//! meant to forbid something with it.
+//! Parses the owner's permit file, in TOML. For a missing key the default applies. An unknown key is an error, because
+//! the owner may have meant to forbid something with it.
 
 use super::{LendingPermit, NetworkSet, PermittedMacs, PermittedPort};
 use packetrig_plan::{LABEL_FORMAT, PortLocation, is_port_label};
@@ -18,7 +18,7 @@ pub struct FileError(String);
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PermitFile {
-    #[serde(default, deserialize_with = "labels")]
+    #[serde(default, deserialize_with = "deserialize_labels")]
     labels: Vec<String>,
     max_duration: Option<ParsedText<Nanos>>,
     max_capture: Option<ByteSize>,
@@ -49,7 +49,7 @@ enum PermitFileMacs {
 #[serde(deny_unknown_fields)]
 struct FilePort {
     interface: ParsedText<PortLocation>,
-    #[serde(default, deserialize_with = "labels")]
+    #[serde(default, deserialize_with = "deserialize_labels")]
     labels: Vec<String>,
     #[serde(default)]
     confirmed: bool,
@@ -100,7 +100,7 @@ impl<'de> Deserialize<'de> for ByteSize {
     }
 }
 
-fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+fn deserialize_labels<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let labels = Vec::<String>::deserialize(from)?;
     match labels.iter().find(|label| !is_port_label(label)) {
         Some(label) => Err(D::Error::custom(format!("`{label}` is not a label: {LABEL_FORMAT}"))),
@@ -112,7 +112,7 @@ pub(super) fn parse_permit(text: &str) -> Result<LendingPermit, FileError> {
     // The message of the TOML parser ends with a line break.
     let file: PermitFile =
         toml::from_str(text).map_err(|error| FileError(error.to_string().trim_end().to_owned()))?;
-    // A missing key means the default of a node without a file, never "everything".
+    // A missing key has the default of a node without a file. It never means that everything is allowed.
     let usual = LendingPermit::default();
 
     let permit = LendingPermit {
@@ -128,7 +128,7 @@ pub(super) fn parse_permit(text: &str) -> Result<LendingPermit, FileError> {
     };
     if let Some(replays) = permit.replays.as_ref().filter(|replays| !replays.is_absolute()) {
         // A relative path would depend on the directory in which the agent was started.
-        return Err(FileError(format!("replays `{}` is not an absolute path", replays.display())));
+        return Err(FileError(format!("`replays` must be an absolute path, not `{}`", replays.display())));
     }
     let ports = permit.ports.as_deref().unwrap_or_default();
     // Two entries for one interface could have different limits.

@@ -1,6 +1,6 @@
-//! Addresses that may be sent to.
+//! IP and MAC addresses to which a node may send.
 
-use packetrig_plan::device::mac_text;
+use packetrig_plan::device::format_mac;
 use packetrig_plan::reach::FieldValues;
 use packetrig_plan::recording::parse_mac;
 use packetrig_units::Network;
@@ -19,7 +19,7 @@ impl NetworkSet {
     }
 
     /// Networks set aside for benchmarking: RFC 2544 and RFC 5180.
-    pub fn for_tests() -> Self {
+    pub fn benchmark_networks() -> Self {
         Self {
             // 198.18.0.0/15 and 2001:2::/48.
             v4: vec![(0xc612_0000, 0xc613_ffff)],
@@ -27,12 +27,12 @@ impl NetworkSet {
         }
     }
 
-    /// True if every address is among them.
+    /// True if the set contains every address.
     pub fn is_everything(&self) -> bool {
         self.v4 == [(0, u128::from(u32::MAX))] && self.v6 == [(0, u128::MAX)]
     }
 
-    /// True if this address is among them.
+    /// True if the set contains this address.
     pub fn contains(&self, ip: IpAddr) -> bool {
         // An IPv4 address in the form of IPv6 must not slip through the IPv6 ranges.
         match ip.to_canonical() {
@@ -41,7 +41,7 @@ impl NetworkSet {
         }
     }
 
-    /// Returns a value that is not permitted, in words.
+    /// Returns the text of a value that is not permitted, if there is one.
     pub(super) fn find_forbidden_value(&self, values: &FieldValues, is_v6: bool) -> Option<String> {
         if is_v6 {
             find_uncovered_value(values, &self.v6, |value| Ipv6Addr::from_bits(value).to_string())
@@ -56,7 +56,7 @@ fn select_ranges(networks: &[Network], is_v4: bool) -> Vec<(u128, u128)> {
     join_ranges(own.map(|network| network.first_and_last()).collect())
 }
 
-/// Formats a value of an IPv4 field. A value that is too large for that is shown as in IPv6.
+/// Formats a value of an IPv4 field. A value that is too large for IPv4 is shown in the form of IPv6.
 fn ipv4_text(value: u128) -> String {
     match u32::try_from(value) {
         Ok(value) => Ipv4Addr::from_bits(value).to_string(),
@@ -64,7 +64,7 @@ fn ipv4_text(value: u128) -> String {
     }
 }
 
-/// Returns a value that these ranges do not cover, in words.
+/// Returns the text of a value that these ranges do not cover, if there is one.
 fn find_uncovered_value(
     values: &FieldValues,
     ranges: &[(u128, u128)],
@@ -85,7 +85,7 @@ fn join_ranges(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
     let mut joined: Vec<(u128, u128)> = Vec::new();
     for (first, last) in ranges {
         match joined.last_mut() {
-            // Ranges that touch become one, so that `covers` may check each range alone.
+            // Ranges that touch become one, so that `ranges_cover` may check each range alone.
             Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
             _ => joined.push((first, last)),
         }
@@ -94,7 +94,7 @@ fn join_ranges(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
 }
 
 fn ranges_cover(ranges: &[(u128, u128)], first: u128, last: u128) -> bool {
-    // One range is enough: `joined` leaves no two that touch.
+    // One range must contain all of it: `join_ranges` leaves no two ranges that touch.
     ranges.iter().any(|range| range.0 <= first && last <= range.1)
 }
 
@@ -112,13 +112,13 @@ impl PermittedMacs {
             .ok_or_else(|| format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"))
     }
 
-    /// Returns a value that is not permitted, in words.
+    /// Returns the text of a value that is not permitted, if there is one.
     pub(super) fn find_forbidden_value(&self, values: &FieldValues) -> Option<String> {
         let Self::List(allowed) = self else { return None };
         let ranges = join_ranges(allowed.iter().map(|mac| (mac_number(*mac), mac_number(*mac))).collect());
         find_uncovered_value(values, &ranges, |value| {
             let bytes = value.to_be_bytes();
-            mac_text([10, 11, 12, 13, 14, 15].map(|index: usize| bytes[index]))
+            format_mac([10, 11, 12, 13, 14, 15].map(|index: usize| bytes[index]))
         })
     }
 }

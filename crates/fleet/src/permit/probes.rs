@@ -1,6 +1,6 @@
-//! Limits of the owner's file for probes: addresses, rates and durations.
+//! Checks probes against the owner's permit: addresses, rates and durations.
 //!
-//! The owner's permit for probes is checked in addition, by the part of the node that sends them.
+//! The section about probes in the permit is checked in addition, by the part of the node that sends them.
 
 use super::{LendingPermit, OwnPlanPort, RequestedLoad};
 use packetrig_plan::Plan;
@@ -15,7 +15,7 @@ impl LendingPermit {
         let Some(probes) = &plan.probes else { return };
         let targets = probes.lines_from(own.port).filter_map(|(_, line)| probes.target_address(line));
         // A reflector also sends: its answers go to the nodes that ask.
-        let askers = probes.asking_ports(own.port).filter_map(|asker| probes.addresses.get(&asker).copied());
+        let askers = probes.ports_probing(own.port).filter_map(|asker| probes.addresses.get(&asker).copied());
         let all: BTreeSet<IpAddr> = targets.map(|target| target.ip()).chain(askers).collect();
         let strangers = all.into_iter().filter(|address| !self.networks.contains(*address));
         refusals
@@ -23,11 +23,11 @@ impl LendingPermit {
                 own.refusal_text(format_args!("probes to or from {address} are not allowed"))
             }));
         let sends = probes.line_count_of(own.port) > 0;
-        if sends && probes.total_length() > self.max_duration {
+        if sends && probes.total_duration() > self.max_duration {
             let most = self.max_duration;
             refusals.push(own.refusal_text(format_args!(
                 "the probes last {}; at most {most} is allowed",
-                probes.total_length()
+                probes.total_duration()
             )));
         }
     }
@@ -38,8 +38,8 @@ impl RequestedLoad {
     pub(super) fn add_probes(&mut self, plan: &Plan, port: usize) {
         let Some(probes) = &plan.probes else { return };
         // Each request of another node brings one answer, so a reflector sends as fast as it is asked.
-        let lines = u64::from(probes.line_count_of(port)) + probes.asking_ports(port).count() as u64;
-        // Each line has its own time then: the port sends for one line at a time.
+        let lines = u64::from(probes.line_count_of(port)) + probes.ports_probing(port).count() as u64;
+        // With such a method the port sends for one line at a time.
         let lines = if probes.method.needs_exclusive_turn() { lines.min(1) } else { lines };
         let in_1000_s = lines.saturating_mul(probes.probes_in_1000_s());
         self.frames_milli += u128::from(in_1000_s);

@@ -168,11 +168,11 @@ fn captures_and_back_ends_can_be_forbidden() {
     let terms = RunTerms { back_end: Some(BackEnd::Pktgen), ..RunTerms::default() };
     assert_eq!(
         permit.check_plan(&plan, &[], PermitRequest { terms: &terms, ..PLAIN }),
-        ["back end pktgen is not allowed"]
+        ["back end `pktgen` is not allowed"]
     );
     let opened = mine(None).map(|own| OwnPlanPort { back_end: Some(BackEnd::Xdp), ..own });
     let said = permit.check_plan(&bound(ETHERNET, SLOW, ""), &opened, PLAIN);
-    assert_eq!(said, ["port eth1: it would send with back end xdp, which is not allowed"]);
+    assert_eq!(said, ["port eth1: it would send with back end `xdp`, which is not allowed"]);
     assert!(permit.allows_back_end(BackEnd::AfXdp) && !permit.allows_back_end(BackEnd::Xdp));
 }
 
@@ -216,7 +216,7 @@ fn only_files_of_the_owners_directory_are_replayed() {
         permit.check_plan(&plan, &mine(None), PermitRequest { replays: &replays, ..PLAIN })
     };
     let none = check(&LendingPermit::default(), Some("/etc/shadow"));
-    assert_eq!(none, ["no file of this node may be replayed"]);
+    assert_eq!(none, ["the owner of this node allows no replay of files"]);
     let some = LendingPermit::from_toml("replays = '/captures'").unwrap();
     assert_eq!(check(&some, Some("/captures/a/b.pcap")), Vec::<String>::new());
     for other in [Some("/etc/shadow"), Some("/captures-of-others/a.pcap"), None] {
@@ -278,7 +278,7 @@ fn malformed_permit_is_refused_with_reason() {
         ("[[port]]\nlabels = ['tx']", "missing field `interface`"),
         ("[[port]]\ninterface = 'e'\n[[port]]\ninterface = 'e'", "port e is listed twice"),
         ("[[port]]\ninterface = 'e'\nlabels = ['a.b']", "is not a label"),
-        ("replays = 'captures'", "not an absolute path"),
+        ("replays = 'captures'", "must be an absolute path"),
         ("max_capture = '5 apples'", "is not a size"),
         ("back_ends = ['magic']", "unknown variant"),
     ] {

@@ -134,7 +134,7 @@ fn labelled_ports_use_free_nodes_but_count_all() {
     let mut members = fleet(vec![("a", one()), ("b", one()), ("c", one())]);
     led_for("r9", &["a"], &mut members);
     assert_eq!(settled(&["any-tx"; 2], &members), ["b/e", "c/e"]);
-    assert_eq!(count_labelled_in_fleet("tx", &members), 3);
+    assert_eq!(count_labelled_ports_in_fleet("tx", &members), 3);
     let said = refused(&["any-tx"; 3], &members);
     assert_eq!(
         said,
@@ -193,13 +193,13 @@ fn lost_nodes_and_down_links_are_named() {
         said[0].ends_with("(node `b` cannot take part: it does not answer; it was last heard 30s ago, the link of `a/e0` is down)"),
         "{said:?}"
     );
-    assert_eq!(count_labelled_in_fleet("x", &members), 2, "they belong to it all the same");
+    assert_eq!(count_labelled_ports_in_fleet("x", &members), 2, "they belong to it all the same");
     members.on_hello(
         &NodeName("b".into()),
         node(&["x"], vec![offered("e0", &[]), offered("e1", &["x"])]),
         NOW,
     );
-    assert_eq!(count_labelled_in_fleet("x", &members), 3, "a port labelled twice is one port");
+    assert_eq!(count_labelled_ports_in_fleet("x", &members), 3, "a port labelled twice is one port");
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn remembered_node_is_named_or_taken_as_absent() {
     let hello = node(&["x"], vec![offered("e0", &[])]);
     let known = KnownNode::from_hello(&hello, 5_000_000_000);
     members.restore_node(&NodeName("b".into()), &known, 65_000_000_000, NOW);
-    assert_eq!(count_labelled_in_fleet("x", &members), 2);
+    assert_eq!(count_labelled_ports_in_fleet("x", &members), 2);
     let said = refused(&["any-x", "any-x"], &members);
     assert!(
         said[0].ends_with("(node `b` cannot take part: it does not answer; it was last heard 60s ago)"),

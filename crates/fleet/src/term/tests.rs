@@ -29,7 +29,8 @@ fn term() -> ControllerTerm {
 #[test]
 fn unchanging_term_is_eventually_dead() {
     let (mut watch, other) = (watch(), record());
-    let mut look = |revision, ms| watch.observe_record("other", Some((&other, revision)), &|_| None, at(ms));
+    let mut look =
+        |revision, ms| watch.judge_term_record("other", Some((&other, revision)), &|_| None, at(ms));
     assert_eq!(look(1, 0), TermState::Unclear(at(15_000)));
     assert_eq!(look(2, 2_000), TermState::Alive);
     assert_eq!(look(2, 16_999), TermState::Unclear(at(17_000)));
@@ -40,7 +41,7 @@ fn unchanging_term_is_eventually_dead() {
 #[test]
 fn controller_gone_from_host_is_dead_at_once() {
     let look = |record: Option<&TermRecord>, is_there| {
-        watch().observe_record("other", record.map(|record| (record, 1)), &|_| is_there, at(1))
+        watch().judge_term_record("other", record.map(|record| (record, 1)), &|_| is_there, at(1))
     };
     let found = record();
     assert_eq!(look(Some(&found), Some(true)), TermState::Alive);
@@ -55,9 +56,9 @@ fn controller_gone_from_host_is_dead_at_once() {
 #[test]
 fn process_without_refresh_is_eventually_dead() {
     let (mut watch, here) = (watch(), record());
-    assert_eq!(watch.observe_record("other", Some((&here, 1)), &|_| Some(true), at(0)), TermState::Alive);
+    assert_eq!(watch.judge_term_record("other", Some((&here, 1)), &|_| Some(true), at(0)), TermState::Alive);
     assert_eq!(
-        watch.observe_record("other", Some((&here, 1)), &|_| Some(true), at(15_000)),
+        watch.judge_term_record("other", Some((&here, 1)), &|_| Some(true), at(15_000)),
         TermState::Dead(1)
     );
 }
@@ -65,31 +66,31 @@ fn process_without_refresh_is_eventually_dead() {
 #[test]
 fn term_without_refresh_commits_nothing() {
     let mut term = term();
-    assert_eq!(term.due_refresh(at(1_999)), None);
-    assert!(matches!(term.due_refresh(at(2_000)), Some((5, _))));
+    assert_eq!(term.take_due_refresh(at(1_999)), None);
+    assert!(matches!(term.take_due_refresh(at(2_000)), Some((5, _))));
     assert!(!term.may_commit(at(15_000)), "no answer: it counts from the last one that worked");
-    assert!(matches!(term.due_refresh(at(4_000)), Some((5, _))), "the same again");
+    assert!(matches!(term.take_due_refresh(at(4_000)), Some((5, _))), "the same again");
     term.on_term_refreshed(6);
     assert!(term.may_commit(at(18_999)));
     assert!(!term.may_commit(at(19_000)), "counted from when it was asked for, not from the answer");
-    assert!(matches!(term.due_refresh(at(6_000)), Some((6, _))));
+    assert!(matches!(term.take_due_refresh(at(6_000)), Some((6, _))));
     let ended = TermRecord { is_over: true, ..record() };
     term.on_term_refresh_refused(Some((&ended, 7)));
     assert!(term.is_lost());
     assert!(!term.may_commit(at(6_001)));
-    assert_eq!(term.due_refresh(at(60_000)), None);
+    assert_eq!(term.take_due_refresh(at(60_000)), None);
 }
 
 #[test]
 fn a_refusal_by_its_own_writing_is_none() {
     let mut term = term();
-    let (_, written) = term.due_refresh(at(2_000)).expect("due");
+    let (_, written) = term.take_due_refresh(at(2_000)).expect("due");
     // It was written, the answer was lost, and the same again is refused.
-    term.due_refresh(at(4_000));
+    term.take_due_refresh(at(4_000));
     term.on_term_refresh_refused(Some((&written, 6)));
     assert!(!term.is_lost());
     assert!(!term.may_commit(at(17_000)), "it may have been the first that was written");
-    assert!(matches!(term.due_refresh(at(6_000)), Some((6, _))));
+    assert!(matches!(term.take_due_refresh(at(6_000)), Some((6, _))));
     term.on_term_refresh_refused(None);
     assert!(term.is_lost(), "somebody took it away");
 }

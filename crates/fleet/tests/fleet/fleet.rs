@@ -1,4 +1,5 @@
-//! Controllers, nodes and the network between them, in virtual time. Invariants are asserted at the place of each event.
+//! Controllers, nodes and the network between them, in virtual time. Invariants are asserted at the
+//! place of each event.
 
 use crate::node::Node;
 use crate::world::{Clock, MS, Random, World};

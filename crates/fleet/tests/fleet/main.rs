@@ -1,5 +1,5 @@
-//! A fleet in virtual time: leases, epochs, spools and two controllers, over a network that loses, delays, repeats and is
-//! cut, with nodes that freeze, die and start again, and clocks that run wrong. Each run is one seed.
+//! A fleet in virtual time: leases, epochs, spools and two controllers, over a network that loses, delays, repeats and
+//! is cut, with nodes that freeze, die and start again, and clocks that run wrong. Each run is one seed.
 
 mod checks;
 mod fleet;

@@ -8,7 +8,7 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Accepts collectors of trusted authorities, and those whose certificate the user has named.
+/// Accepts collectors whose certificate a trusted authority issued, and those whose own certificate the user has named.
 #[derive(Debug)]
 pub(crate) struct CollectorVerifier {
     usual: Arc<WebPkiServerVerifier>,
@@ -16,7 +16,7 @@ pub(crate) struct CollectorVerifier {
 }
 
 impl CollectorVerifier {
-    /// `usual` trusts the same certificates, which are from `file`.
+    /// `usual` is the verifier of rustls; it trusts the same certificates as `named`. Both were read from `file`.
     pub(crate) fn new(
         usual: Arc<WebPkiServerVerifier>,
         file: &Path,

@@ -12,15 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Datagrams handed on at a time, at most.
+/// Maximum number of datagrams that are received and handed on at a time.
 const MAX_DATAGRAMS_PER_BATCH: usize = 32;
 const DATAGRAM_WAIT: Duration = Duration::from_millis(50);
 /// After a stop, datagrams still in the socket are decoded for this long, and then only counted for as long again.
 const SOCKET_DRAIN_TIMEOUT_NS: u64 = 5_000_000_000;
 
-/// Where a listener's datagrams go.
+/// Destinations of a listener's datagrams.
 pub(super) struct DatagramOutlets {
-    /// To the decoding thread.
+    /// Queue to the decoding thread.
     pub(super) queue: Sender<IntakeItem>,
     pub(super) relays: Vec<RelayQueue>,
 }
@@ -50,17 +50,18 @@ fn receive_until_stopped(
 ) {
     let mut until_ns = None;
     loop {
-        let is_over = shared.is_over();
+        let is_over = shared.is_stopping();
         if is_over && until_ns.is_none() {
             until_ns = Some(clock::monotonic_ns() + SOCKET_DRAIN_TIMEOUT_NS);
-            // A flood would never end. If the socket cannot be shut down, DRAIN_NS still limits the reading.
+            // A flood of datagrams would never end. If the socket cannot be shut down, SOCKET_DRAIN_TIMEOUT_NS still
+            // limits the reading.
             drop(receiver.stop_intake());
         }
         // After the end the loop does not wait any more: the first empty read below then means that the socket
         // is drained.
         let wait = if is_over { Duration::ZERO } else { DATAGRAM_WAIT };
         let is_late = until_ns.is_some_and(|until_ns| clock::monotonic_ns() > until_ns);
-        // A block carries one time of arrival, so every wait begins a new one.
+        // A block carries one time of arrival, so every wait begins a new block.
         let messages = MessageBlock::new();
         let mut batch = DatagramBatch { shared, counters, outlets, messages, is_late, is_heard: true };
         let received = receiver

@@ -38,7 +38,7 @@ pub trait RecordOutlet: Send {
         let _ = (ledger, exporter, at_ns);
     }
 
-    /// Called several times a second, with the state of all exporters: records that came before were handed over.
+    /// Called every 0.2 to 2 seconds with the state of all exporters, after all earlier records were handed over.
     fn on_tick(&mut self, exporters: &[ExporterLedger]) {
         let _ = exporters;
     }
@@ -71,20 +71,20 @@ struct PendingRecords<O> {
     ledgers: Vec<(ExporterIdentity, u64, MeterLedger)>,
     handed: HandedOverRecords,
     grouped: GroupedFlows,
-    /// Records of groups are taken from messages that were sent from then on, seconds since 1970.
+    /// Earliest export time of the messages whose group records are used, in seconds since 1970; 0 means all.
     taken_from_s: u64,
-    /// Offset from the monotonic clock to 1970, read once: times of arrival in accounts of groups must not jump.
+    /// Offset from the monotonic clock to Unix time, read once: times of arrival in accounts of groups must not jump.
     epoch_ns: u64,
     outlet: O,
 }
 
 impl<O: RecordOutlet> PendingRecords<O> {
-    /// Keeps the part of a record that no other meter of its group has reported.
+    /// Queues the part of a record that no other meter of its group has reported.
     fn queue_pending_record(&mut self, exporter: ExporterIdentity, record: FlowRecord, sent_s: Option<u64>) {
         let now_ns = self.epoch_ns + clock::monotonic_ns();
         if record.history.is_some() && sent_s.is_some_and(|sent_s| sent_s < self.taken_from_s) {
-            // Meters send the messages of the last while again on a new connection. The
-            // former process has probably stored these.
+            // On a new connection, meters send their most recent messages again. The
+            // former process has probably stored these records.
             return self.grouped.count_known_record(&record, now_ns);
         }
         for new in self.grouped.filter_new(record, now_ns) {
@@ -104,8 +104,8 @@ impl<O: RecordOutlet> PendingRecords<O> {
         }
     }
 
-    /// Passes on all batches. Keeps no buffers, so that an exporter that once sent much data does not
-    /// occupy memory for ever.
+    /// Hands all waiting records and ledgers to the outlet. Frees the buffers of the records, so that an exporter that
+    /// once sent much data does not occupy memory for ever.
     fn hand_over_records(&mut self) {
         for (exporter, records) in std::mem::take(&mut self.records) {
             for batch in records.chunks(MAX_RECORDS_PER_CALL) {
@@ -177,7 +177,8 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         let mut delivered = 0;
         for (source, message) in messages.iter() {
             // A file is read as a whole: its records count whatever time they were sent at.
-            let sent_s = if source.transport == MessageTransport::File { None } else { sent_s(message) };
+            let sent_s =
+                if source.transport == MessageTransport::File { None } else { ipfix_export_time_s(message) };
             let decoded = collector.receive_message(source, message, now_ns, &mut |exporter, received| {
                 delivered += u64::from(received.is_delivery());
                 match received {
@@ -212,7 +213,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         let began_ns = clock::monotonic_ns();
         let now_ns = collector_clock_ns();
         let Self { collector, gather, pending, .. } = self;
-        collector.expire_old(now_ns);
+        collector.expire_old_state(now_ns);
         gather
             .advance_to(now_ns, &mut |exporter, record| pending.queue_pending_record(exporter, record, None));
         // The records are handed over before the outlet's tick, as `RecordOutlet::on_tick` promises.
@@ -223,8 +224,8 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         // outlet.
         self.pending.outlet.on_tick(&snapshot.exporters);
         *known.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
-        // The next tick is due after TICK_SHARE times the duration of this one: copying the counters of very
-        // many exporters must not stop the decoding.
+        // The next tick is due after TICK_SHARE_DIVISOR times the duration of this one: copying the counters of
+        // very many exporters must not stop the decoding.
         let took_ns = clock::monotonic_ns().saturating_sub(began_ns);
         self.due_ns = began_ns
             + took_ns.saturating_mul(TICK_SHARE_DIVISOR).clamp(TICK_INTERVAL_NS, MAX_TICK_INTERVAL_NS);
@@ -268,7 +269,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
 
 /// Export time of an IPFIX message, seconds since 1970 (RFC 7011, section 3.1). A message that is sent
 /// again keeps its time.
-fn sent_s(message: &[u8]) -> Option<u64> {
+fn ipfix_export_time_s(message: &[u8]) -> Option<u64> {
     let (version, rest) = message.split_first_chunk::<2>()?;
     let time = rest.get(2..6)?.try_into().ok()?;
     (*version == [0, 10]).then(|| u32::from_be_bytes(time).into())
@@ -280,8 +281,8 @@ mod tests {
 
     #[test]
     fn message_export_time_comes_from_header() {
-        assert_eq!(sent_s(&[0, 10, 0, 20, 0, 0, 1, 2, 9]), Some(258));
-        assert_eq!(sent_s(&[0, 9, 0, 20, 0, 0, 1, 2, 9]), None);
-        assert_eq!(sent_s(&[0, 10, 0, 20, 0]), None);
+        assert_eq!(ipfix_export_time_s(&[0, 10, 0, 20, 0, 0, 1, 2, 9]), Some(258));
+        assert_eq!(ipfix_export_time_s(&[0, 9, 0, 20, 0, 0, 1, 2, 9]), None);
+        assert_eq!(ipfix_export_time_s(&[0, 10, 0, 20, 0]), None);
     }
 }

@@ -24,7 +24,7 @@ pub enum Error {
         reason: String,
     },
     /// A file of messages cannot be read.
-    #[error("cannot read {}", path.display())]
+    #[error("cannot read the file of messages {}", path.display())]
     File { path: PathBuf, source: std::io::Error },
     /// See [`packetrig_sys::Error`].
     #[error(transparent)]
@@ -33,7 +33,7 @@ pub enum Error {
     #[error("cannot relay to {target}")]
     Relay { target: String, source: std::io::Error },
     /// The relay would send to this collector.
-    #[error("cannot relay to {0}: this collector listens there, so its datagrams would go round for ever")]
+    #[error("cannot relay to {0}: this collector listens there, so datagrams would loop for ever")]
     RelayLoop(String),
     /// The system has no room for another thread.
     #[error("cannot start a thread")]

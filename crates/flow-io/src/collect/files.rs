@@ -74,7 +74,7 @@ fn read_messages(
 ) -> FileReadOutcome {
     let mut room = vec![0; FILE_BUFFER_BYTES];
     let mut filled = 0;
-    while !shared.is_over() {
+    while !shared.is_stopping() {
         match file.read(&mut room[filled..]) {
             Ok(0) if filled == 0 => return FileReadOutcome::Whole,
             // The remaining bytes are not a whole message.

@@ -1,4 +1,4 @@
-//! From sockets and files to the decoding thread: whole messages, several at a time.
+//! Blocks of whole messages on their way from sockets and files to the decoding thread, and the listeners' counters.
 
 use crossbeam_channel::Sender;
 use packetrig_flow::collect::MessageSource;
@@ -206,7 +206,7 @@ impl IntakeCounts {
         if self.is_file() { 0 } else { self.broken }
     }
 
-    /// Tells files from listeners by the name: only a listener has a scheme.
+    /// Reports whether this is a file and not a listener: only the name of a listener has a scheme, such as `udp://`.
     fn is_file(&self) -> bool {
         !self.place.contains("://")
     }
@@ -222,12 +222,12 @@ pub(super) fn add_to_counter(counter: &AtomicU64, value: u64) {
 }
 
 impl ListenerCounters {
-    fn lock_failure(&self) -> MutexGuard<'_, Option<String>> {
+    fn lock_handshake_failure(&self) -> MutexGuard<'_, Option<String>> {
         self.handshake_failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn record_handshake_failure(&self, why: String) {
-        *self.lock_failure() = Some(why);
+        *self.lock_handshake_failure() = Some(why);
     }
 
     pub(super) fn read_counts(&self, place: String) -> IntakeCounts {
@@ -243,7 +243,7 @@ impl ListenerCounters {
             open: self.open.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             handshakes_failed: self.handshakes_failed.load(Ordering::Relaxed),
-            handshake_failure: self.lock_failure().clone(),
+            handshake_failure: self.lock_handshake_failure().clone(),
             broken: self.broken.load(Ordering::Relaxed),
             slow: self.slow.load(Ordering::Relaxed),
             address_full: self.address_full.load(Ordering::Relaxed),

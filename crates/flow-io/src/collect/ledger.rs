@@ -24,12 +24,12 @@ pub struct ExporterLedger {
     /// True while its session is open. A closed session has no port.
     pub is_here: bool,
     pub counts: SessionCounts,
-    /// Its last report about its own losses.
+    /// The exporter's last report about its own losses.
     pub reported: Option<ReportedLosses>,
-    /// Its sequence numbers, while its session is open.
+    /// The exporter's sequence numbers, while its session is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numbers: Option<SequenceNumbers>,
-    /// The counters of its interfaces, from an agent of sFlow, while its session is open.
+    /// The counters of an sFlow agent's interfaces, while its session is open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<InterfaceCounters>,
 }
@@ -49,11 +49,11 @@ pub struct HandedOverRecords {
 /// All accounts of a collector, from its sockets to its sinks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CollectLedger {
-    /// Since the collector was started.
+    /// Time since the collector was started.
     pub elapsed_ns: u64,
     pub intake: Vec<IntakeCounts>,
     pub exporters: Vec<ExporterLedger>,
-    /// Their sum, including exporters that were too many to be listed.
+    /// Sum over all exporters, including those that were too many to be listed.
     pub total: SessionCounts,
     /// Messages that were not read, by cause.
     pub refused: RefusedMessages,
@@ -65,7 +65,7 @@ pub struct CollectLedger {
     pub handed: HandedOverRecords,
     /// Accounts of the groups of meters that see copies of one link.
     pub groups: Vec<GroupLedger>,
-    /// Datagrams that went on to other collectors.
+    /// Datagrams that were forwarded to other collectors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub relays: Vec<RelayCounts>,
 }
@@ -144,7 +144,7 @@ impl GroupLedger {
             ("known_packets_total", "packets that another record had reported", counts.known_packets),
             (
                 "unplaced_packets",
-                "packets of meters that came while their flows went on, so far",
+                "packets not placed so far: their meter started during the flow",
                 counts.unplaced_packets,
             ),
             (
@@ -248,11 +248,12 @@ impl CollectLedger {
             }
             sum
         })?;
-        Some(self.without_copies(sum))
+        Some(self.subtract_group_copies(sum))
     }
 
-    /// Takes packets that several meters of a group reported out of the balance: they see copies of one link.
-    fn without_copies(&self, mut balance: PacketBalance) -> PacketBalance {
+    /// Moves packets that several meters of a group reported from `received` to the losses: the meters see
+    /// copies of one link.
+    fn subtract_group_copies(&self, mut balance: PacketBalance) -> PacketBalance {
         let copies = self.groups.iter().map(|group| {
             let counts = &group.counts;
             counts
@@ -315,13 +316,13 @@ impl CollectLedger {
         let all = [
             ("datagrams dropped: a socket had no room", self.socket_dropped()),
             ("datagrams not read at the end", self.sum_of_intake(|intake| intake.unread)),
-            ("units lost on the way, by the exporters' numbers", total.lost),
-            ("bytes undecoded: without their template", total.undecoded_bytes + total.pending_bytes),
-            ("messages malformed", total.malformed),
-            ("records skipped: too many for their set", total.over_budget),
-            ("messages refused: too many exporters of one address", self.refused.address_full),
+            ("units lost on the way, according to the exporters' sequence numbers", total.lost),
+            ("bytes not decoded: their template is missing", total.undecoded_bytes + total.pending_bytes),
+            ("malformed messages", total.malformed),
+            ("records skipped: too many in one set", total.over_budget),
+            ("messages refused: too many exporters at one address", self.refused.address_full),
             (
-                "connections broken off",
+                "connections that ended within a message or timed out",
                 self.sum_of_intake(|intake| intake.broken_connections() + intake.slow),
             ),
             (

@@ -9,7 +9,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenAddress {
     pub transport: MessageTransport,
-    /// With port 0, the kernel chooses a free one.
+    /// Address to listen on. With port 0, the kernel chooses a free port.
     pub address: SocketAddr,
 }
 
@@ -24,11 +24,11 @@ impl FromStr for ListenAddress {
     type Err = ListenError;
 
     fn from_str(text: &str) -> Result<Self, ListenError> {
-        read_address(text).ok_or_else(|| ListenError(text.to_owned()))
+        parse_listen_address(text).ok_or_else(|| ListenError(text.to_owned()))
     }
 }
 
-fn read_address(text: &str) -> Option<ListenAddress> {
+fn parse_listen_address(text: &str) -> Option<ListenAddress> {
     let (transport, address) = text.split_once("://")?;
     let transport = match transport {
         "udp" => MessageTransport::Udp,

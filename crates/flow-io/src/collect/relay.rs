@@ -1,4 +1,4 @@
-//! Received datagrams are forwarded unchanged to other collectors.
+//! Relays: forward received datagrams unchanged to other collectors.
 //!
 //! Each target has its own thread and a bounded queue, so a target never holds up a listener. Forwarded datagrams have this
 //! machine as their sender: keeping the exporter's address would need rights to forge addresses.
@@ -59,7 +59,7 @@ impl fmt::Display for RelayTarget {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayCounts {
     pub to: String,
-    /// Datagrams that were sent on.
+    /// Datagrams that were forwarded.
     pub sent: u64,
     pub sent_bytes: u64,
     /// Datagrams that the kernel refused to send.
@@ -75,10 +75,10 @@ impl RelayCounts {
     /// The numbers with their names in metrics and their meaning.
     pub const fn named_counts(&self) -> [(&'static str, &'static str, u64); 4] {
         [
-            ("sent_total", "datagrams sent on", self.sent),
-            ("sent_bytes_total", "bytes of the datagrams sent on", self.sent_bytes),
-            ("refused_total", "datagrams not sent on: the kernel refused them", self.refused),
-            ("dropped_total", "datagrams not sent on: too many were waiting", self.dropped),
+            ("sent_total", "datagrams forwarded", self.sent),
+            ("sent_bytes_total", "bytes of the datagrams forwarded", self.sent_bytes),
+            ("refused_total", "datagrams not forwarded: the kernel refused to send them", self.refused),
+            ("dropped_total", "datagrams not forwarded: too many were waiting for this target", self.dropped),
         ]
     }
 }
@@ -139,7 +139,7 @@ impl RelayQueue {
     }
 }
 
-/// A target at work.
+/// A running relay: the queue, counters and thread of one target.
 #[derive(Debug)]
 pub(super) struct RunningRelay {
     pub(super) queue: RelayQueue,
@@ -155,9 +155,9 @@ pub(super) fn start_relay(
 ) -> Result<RunningRelay, Error> {
     let failed = |source| Error::Relay { target: target.to_string(), source };
     let mut found = (target.host.as_str(), target.port).to_socket_addrs().map_err(failed)?;
-    // One address, looked up once: a name that changes later needs a restart.
+    // The name is looked up once, and its first address is used: a name that changes later needs a restart.
     let address = found.next().ok_or_else(|| failed(std::io::Error::other("the name has no address")))?;
-    // A relay to one of our own ports would send each datagram round for ever.
+    // A relay to one of our own ports would forward each datagram in a loop for ever.
     let mut own = listen.iter().filter(|listen| listen.transport == MessageTransport::Udp);
     if own.any(|listen| reaches_listener(address, listen.address)) && is_local(address) {
         return Err(Error::RelayLoop(target.to_string()));
@@ -184,7 +184,7 @@ fn reaches_listener(target: SocketAddr, listener: SocketAddr) -> bool {
     target.port() == listener.port() && (to == own || own.is_unspecified() || to.is_unspecified())
 }
 
-/// Returns whether the address is one of this machine. With few exceptions, only such a one can be bound.
+/// Returns whether the address belongs to this machine: with few exceptions, only local addresses can be bound.
 fn is_local(address: SocketAddr) -> bool {
     UdpSocket::bind((address.ip(), 0)).is_ok()
 }

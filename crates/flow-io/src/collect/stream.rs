@@ -50,7 +50,7 @@ pub(super) fn start_tcp_listener(
 
 fn bind_nonblocking(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
-    // The accepting thread must also notice the end of the collector, which no connection announces.
+    // The accepting thread must not block: it also checks whether the collector ends.
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
@@ -65,18 +65,18 @@ struct ConnectionContext {
 }
 
 impl ConnectionContext {
-    fn is_slow(&self, begun_ns: u64) -> bool {
+    fn is_message_overdue(&self, begun_ns: u64) -> bool {
         clock::monotonic_ns().saturating_sub(begun_ns) > self.shared.message_timeout_ns
     }
 
-    fn is_too_silent(&self, opened_ns: u64) -> bool {
+    fn is_first_message_overdue(&self, opened_ns: u64) -> bool {
         clock::monotonic_ns().saturating_sub(opened_ns) > self.shared.first_message_ns
     }
 
     /// Reports whether the collector ends and the time to drain is over. The deadline is the same for all connections.
-    fn is_drained(&self) -> bool {
+    fn is_drain_time_over(&self) -> bool {
         let now_ns = clock::monotonic_ns();
-        self.shared.is_over()
+        self.shared.is_stopping()
             && now_ns > *self.drain_until_ns.get_or_init(|| now_ns + CONNECTION_DRAIN_TIMEOUT_NS)
     }
 }
@@ -86,7 +86,7 @@ fn accept_exporters_until_stopped(listener: &TcpListener, context: &Arc<Connecti
     loop {
         // The end is checked before accepting: a connection that came before the end is still accepted. The loop
         // ends only when the backlog was empty after the end.
-        let is_over = context.shared.is_over();
+        let is_over = context.shared.is_stopping();
         peers.retain(|peer: &ExporterPeer| !peer.thread.is_finished());
         match listener.accept() {
             Ok((stream, from)) => admit_connection(context, &mut peers, stream, from),
@@ -95,7 +95,7 @@ fn accept_exporters_until_stopped(listener: &TcpListener, context: &Arc<Connecti
             Err(_) => std::thread::sleep(END_CHECK_INTERVAL),
         }
         // Connections that keep coming must not hold up the end for ever.
-        if context.is_drained() {
+        if context.is_drain_time_over() {
             break;
         }
     }
@@ -166,7 +166,7 @@ fn serve_connection(context: &ConnectionContext, peer: &Arc<PeerState>, port: u1
 fn log_connection_end(source: MessageSource, end: ConnectionOutcome, is_evicted: bool) {
     let (peer, port) = (source.address, source.port);
     match end {
-        _ if is_evicted => warn!(%peer, port, "connection closed to make room"),
+        _ if is_evicted => warn!(%peer, port, "connection closed to make room for another one"),
         ConnectionOutcome::Orderly => info!(%peer, port, "exporter disconnected"),
         end => warn!(%peer, port, ?end, "connection ended"),
     }
@@ -192,7 +192,8 @@ fn serve_messages(
     source: MessageSource,
 ) -> ConnectionOutcome {
     let stream = &peer.stream;
-    // Reads return every LOOK, so that the loops below can check their deadlines and the end of the collector.
+    // Reads return every END_CHECK_INTERVAL, so that the loops below can check their deadlines and the end of the
+    // collector.
     let ready =
         stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(END_CHECK_INTERVAL)));
     // Only TLS writes, and little. A peer that does not read must not hold the thread in a handshake.
@@ -225,10 +226,10 @@ fn perform_tls_handshake(
         match connection.complete_io(&mut stream) {
             Ok(_) => {}
             // A handshake that is not done at the end of the collector brings no message in time.
-            Err(error) if is_not_ready_error(&error) && !context.shared.is_over() => {}
-            Err(error) => return Err(encryption.describe_failure(&error)),
+            Err(error) if is_not_ready_error(&error) && !context.shared.is_stopping() => {}
+            Err(error) => return Err(encryption.describe_handshake_failure(&error)),
         }
-        if context.is_slow(begun_ns) || context.is_drained() {
+        if context.is_message_overdue(begun_ns) || context.is_drain_time_over() {
             return Err(None);
         }
     }
@@ -253,7 +254,7 @@ fn read_until_closed(
     let mut begun_ns = 0;
     loop {
         match stream.read(&mut room[filled..]) {
-            Ok(0) => return end_of_stream(filled),
+            Ok(0) => return outcome_at_end_of_stream(filled),
             Ok(length) => {
                 begun_ns = if filled == 0 { clock::monotonic_ns() } else { begun_ns };
                 filled += length;
@@ -269,25 +270,29 @@ fn read_until_closed(
             }
             // The turn is over although bytes arrive (see `turns`): check the deadlines, then read on.
             Err(error) if error.kind() == ErrorKind::TimedOut => {}
-            Err(error) if is_not_ready_error(&error) && !context.shared.is_over() => {}
+            Err(error) if is_not_ready_error(&error) && !context.shared.is_stopping() => {}
             // The collector ends and no bytes are waiting, or the peer has gone: many peers close a TLS connection
             // without `close_notify`, which rustls reports as an error. At a message boundary that is an orderly end.
-            Err(_) => return end_of_stream(filled),
+            Err(_) => return outcome_at_end_of_stream(filled),
         }
-        if context.shared.is_over() {
-            if context.is_drained() {
-                return if peer.has_unread_bytes() { ConnectionOutcome::Cut } else { end_of_stream(filled) };
+        if context.shared.is_stopping() {
+            if context.is_drain_time_over() {
+                return if peer.has_unread_bytes() {
+                    ConnectionOutcome::Cut
+                } else {
+                    outcome_at_end_of_stream(filled)
+                };
             }
         // During the drain, its own deadline applies to all connections.
-        } else if filled > 0 && context.is_slow(begun_ns) {
+        } else if filled > 0 && context.is_message_overdue(begun_ns) {
             return ConnectionOutcome::Slow;
-        } else if !peer.has_sent_bytes() && context.is_too_silent(opened_ns) {
+        } else if !peer.has_sent_message() && context.is_first_message_overdue(opened_ns) {
             return ConnectionOutcome::Silent;
         }
     }
 }
 
-fn end_of_stream(unfinished_bytes: usize) -> ConnectionOutcome {
+fn outcome_at_end_of_stream(unfinished_bytes: usize) -> ConnectionOutcome {
     if unfinished_bytes == 0 { ConnectionOutcome::Orderly } else { ConnectionOutcome::Broken }
 }
 
@@ -304,7 +309,7 @@ fn forward_messages(
     add_to_counter(&context.counters.bytes, messages.bytes.len() as u64);
     // Only whole messages count as sent: a partial message must not keep a connection open.
     if !messages.parts.is_empty() {
-        peer.record_message_time();
+        peer.mark_message_received();
     }
     // The messages before a fault are still delivered; only then the connection ends.
     if messages.send_to_decoder(&context.queue) { used } else { None }

@@ -54,8 +54,9 @@ impl ListenerEncryption {
         Ok(Self { config: Arc::new(config), own, verifier })
     }
 
-    /// Describes why a handshake failed, if one of the two sides objected. `None`: the peer has just gone.
-    pub(super) fn describe_failure(&self, error: &io::Error) -> Option<String> {
+    /// Describes why a handshake failed, if one of the two sides objected. `None` if the peer
+    /// only closed the connection.
+    pub(super) fn describe_handshake_failure(&self, error: &io::Error) -> Option<String> {
         // The error is taken first, so that it is not mistaken for the error of a later handshake.
         let of_exporter = self.verifier.as_ref().and_then(|verifier| verifier.take_refusal());
         let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;

@@ -60,7 +60,7 @@ struct TargetCounters {
     options_records: u64,
     /// Time at which the target stopped taking data, on the monotonic clock.
     unreachable_since_ns: Option<u64>,
-    /// Time of its last connection, on the clock of the group; 0: there was none.
+    /// Time of its last connection, on the clock of the group; 0 if there was none.
     connected_ns: u64,
     /// Records that were lost, but not because the target was gone.
     lost: u64,
@@ -70,7 +70,7 @@ struct TargetCounters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DeliveryCounts {
     pub(super) offered: u64,
-    /// The first ones among the offered, in their order, that every target has received or lost.
+    /// Number of records, counted from the first one offered, that every target has received or lost.
     pub(super) confirmed: u64,
     pub(super) lost: u64,
     /// True while all targets take data.
@@ -129,8 +129,13 @@ impl TargetAccounts {
         queued.waiting.add_records(carried);
     }
 
-    /// Undoes an offer: no target will get it.
-    pub(super) fn drop_offered(&self, cause: LossCause, content: BatchContent, carried: CarriedRecords) {
+    /// Counts an offered batch as lost in the queue: no target gets it.
+    pub(super) fn count_offered_as_dropped(
+        &self,
+        cause: LossCause,
+        content: BatchContent,
+        carried: CarriedRecords,
+    ) {
         let queued = &mut self.lock_state().queued[content as usize];
         subtract_carried(&mut queued.waiting, carried);
         queued.losses.add_loss(cause, carried);
@@ -145,7 +150,7 @@ impl TargetAccounts {
 
     /// Moves a batch from the queue's account to the targets' accounts. `give` puts it into the backlog of
     /// one target, and returns the cause if there was no room.
-    pub(super) fn hand_over(
+    pub(super) fn move_batch_to_targets(
         &self,
         content: BatchContent,
         carried: CarriedRecords,
@@ -176,7 +181,8 @@ impl TargetAccounts {
         let gone = dropped + queued.left.records;
         // The slowest target decides. A target that is gone for long is left out: it must not stop the
         // watermark of the others.
-        let confirmed = targets().filter(|own| !own.is_gone()).map(|own| gone + own.done_records()).min();
+        let confirmed =
+            targets().filter(|own| !own.is_long_unreachable()).map(|own| gone + own.done_records()).min();
         DeliveryCounts {
             offered: queued.offered.records,
             // Without a target no record is confirmed, so a standby keeps all records.
@@ -186,7 +192,7 @@ impl TargetAccounts {
         }
     }
 
-    /// Returns the time of the last connection to any target, on the clock of the group; 0: there was none.
+    /// Returns the time of the last connection to any target, on the clock of the group; 0 if there was none.
     pub(super) fn last_connection_ns(&self) -> u64 {
         self.lock_state().targets.iter().map(|own| own.connected_ns).max().unwrap_or_default()
     }
@@ -217,14 +223,14 @@ impl TargetAccounts {
 }
 
 impl TargetCounters {
-    fn is_gone(&self) -> bool {
+    fn is_long_unreachable(&self) -> bool {
         let since_ns = self.unreachable_since_ns.unwrap_or(u64::MAX);
         clock::monotonic_ns().saturating_sub(since_ns) >= SILENT_TARGET_TIMEOUT.as_u64()
     }
 
     fn count_lost_records(&mut self, cause: LossCause, carried: CarriedRecords) {
         self.losses.add_loss(cause, carried);
-        if !self.is_gone() {
+        if !self.is_long_unreachable() {
             // A missing target is not this meter's fault: another meter could not export to it either.
             self.lost += carried.records;
         }
@@ -302,14 +308,14 @@ impl TargetAccount {
         });
     }
 
-    /// Keeps the error text of the transport for the report.
+    /// Stores the error text of the transport for the report.
     pub(super) fn note_failure(&self, failure: String) {
         self.update_target(|own| own.failure = Some(failure));
     }
 
     /// Notes that a new connection begins: the collector at its other end may have been started again.
     pub(super) fn note_connection(&self) {
-        self.update_target(|own| own.connected_ns = group::steady_ns());
+        self.update_target(|own| own.connected_ns = group::group_time_ns());
     }
 
     /// Sets whether the target accepts data. The time of the change matters: packetrig does not wait for a
@@ -379,7 +385,7 @@ mod tests {
         let batch = CarriedRecords { records: 3, packets: 30, bytes: 900 };
         for _ in 0..2 {
             accounts.count_offered(BatchContent::Records, batch);
-            accounts.hand_over(BatchContent::Records, batch, |_| Ok(()));
+            accounts.move_batch_to_targets(BatchContent::Records, batch, |_| Ok(()));
         }
         target.count_sent(batch, 0, 100);
         target.set_reachable(false);

@@ -22,7 +22,7 @@ pub(super) struct TargetBacklog {
     batches: Receiver<BacklogBatch>,
     /// Present if one meter of a group exports for all.
     role_handle: Option<GroupRoleHandle>,
-    /// A batch that was handed over before this meter lost its role.
+    /// The next batch, while this meter may not send it.
     held: Option<BacklogBatch>,
     role: Option<GroupRole>,
     /// Latest time at which sending was allowed, on the clock of the group.
@@ -40,7 +40,7 @@ impl TargetBacklog {
     }
 
     /// Reports whether the meter's role has changed since the last call.
-    pub(super) fn has_new_role(&mut self) -> bool {
+    pub(super) fn take_role_change(&mut self) -> bool {
         let now = self.role_handle.as_ref().map(GroupRoleHandle::role);
         // The first call finds a change, so a ledger with the membership is sent first of all.
         std::mem::replace(&mut self.role, now) != now
@@ -51,7 +51,7 @@ impl TargetBacklog {
     pub(super) fn may_send(&self) -> bool {
         let is_allowed = self.role_handle.as_ref().is_none_or(GroupRoleHandle::may_export);
         if is_allowed {
-            self.allowed_ns.set(group::steady_ns());
+            self.allowed_ns.set(group::group_time_ns());
         }
         is_allowed
     }
@@ -59,12 +59,12 @@ impl TargetBacklog {
     /// Reports whether another meter has exported the records that this one could not send before it lost its role.
     pub(super) fn is_exported_by_others(&self) -> bool {
         let watermark_ns = self.role_handle.as_ref().and_then(GroupRoleHandle::active_watermark);
-        // Later by more than clocks of meters differ.
+        // The margin is more than the clocks of meters differ.
         let others_ns = self.allowed_ns.get().saturating_add(STANDBY_END_MARGIN.as_u64());
         !self.may_send() && watermark_ns.is_some_and(|ns| ns >= others_ns)
     }
 
-    /// Takes the next batch to send; `None` if there is none in time.
+    /// Takes the next batch to send, and waits up to `within` for it; `None` if none came or it may not be sent now.
     pub(super) fn next_batch(
         &mut self,
         within: Duration,
@@ -81,13 +81,13 @@ impl TargetBacklog {
         if self.may_send() {
             return Ok(self.held.take());
         }
-        self.leave_exported(account);
+        self.leave_held_batch_if_exported(account);
         Ok(None)
     }
 
     /// Counts the held batch as left if another meter has exported it since this one lost its role. Otherwise the batch waits:
     /// this meter may have to send it.
-    fn leave_exported(&mut self, account: &TargetAccount) {
+    fn leave_held_batch_if_exported(&mut self, account: &TargetAccount) {
         let watermark_ns =
             self.role_handle.as_ref().and_then(GroupRoleHandle::active_watermark).unwrap_or_default();
         // Clocks of meters differ, so only records well before the watermark are surely exported.

@@ -47,27 +47,27 @@ impl SendDeadline {
     }
 
     /// Returns the deadline as of now. It moves while the target takes data.
-    pub(super) fn current_ns(&self) -> u64 {
+    pub(super) fn deadline_ns(&self) -> u64 {
         let offered_ns = self.last_offer.0.load(Ordering::Relaxed);
         // A target that was given up at its queue has already used its time.
         if self.progress.is_given_up() {
             return offered_ns;
         }
-        let wait_ns = self.backpressure.last_wait_ns(self.progress.reach(), self.linger);
+        let wait_ns = self.backpressure.wait_after_last_batch_ns(self.progress.reach(), self.linger);
         // The sum saturates at `u64::MAX` while batches are still offered: the deadline is then never reached.
         offered_ns.max(self.progress.last_progress_ns()).saturating_add(wait_ns)
     }
 
     pub(super) fn is_past(&self) -> bool {
-        clock::monotonic_ns() >= self.current_ns()
+        clock::monotonic_ns() >= self.deadline_ns()
     }
 
     /// Reports whether to wait for a target that accepts no data now. If not, the target is given up for
     /// good: a new connection would accept data, but possibly nobody would read it.
-    pub(super) fn may_wait_for_target(&self) -> bool {
+    pub(super) fn may_wait_else_give_up(&self) -> bool {
         let is_past = self.is_past();
         if is_past {
-            self.progress.mark_abandoned();
+            self.progress.mark_given_up();
         }
         !is_past
     }
@@ -92,17 +92,18 @@ mod tests {
     fn it_moves_with_what_the_own_target_takes() {
         let (last_offer, policy) = (LastOfferTime::no_offer_yet(), BackpressurePolicy::default());
         let [taking, deaf] = [(); 2].map(|()| deadline(&last_offer, &policy));
-        assert_eq!(taking.current_ns(), u64::MAX);
+        assert_eq!(taking.deadline_ns(), u64::MAX);
         last_offer.start_countdown(1000);
-        assert_eq!(deaf.current_ns(), 1000 + deaf.linger.as_u64());
+        assert_eq!(deaf.deadline_ns(), 1000 + deaf.linger.as_u64());
         taking.record_accepted_send();
-        assert!(taking.current_ns() > deaf.current_ns() && !taking.is_past());
+        assert!(taking.deadline_ns() > deaf.deadline_ns() && !taking.is_past());
         assert!(deaf.is_past());
     }
 
     #[test]
     fn stalled_target_is_not_awaited_at_end() {
-        let (last_offer, policy) = (LastOfferTime::no_offer_yet(), BackpressurePolicy::with_stalls([1; 3]));
+        let (last_offer, policy) =
+            (LastOfferTime::no_offer_yet(), BackpressurePolicy::with_stall_timeouts([1; 3]));
         let dead = deadline(&last_offer, &policy);
         let (queue, _not_taken) = bounded(1);
         let queue = OutputQueue::with_progress(queue, &policy, dead.progress.clone());
@@ -112,6 +113,6 @@ mod tests {
         assert!(!dead.is_past(), "batches are still offered");
         let now_ns = clock::monotonic_ns();
         last_offer.start_countdown(now_ns);
-        assert_eq!(dead.current_ns(), now_ns);
+        assert_eq!(dead.deadline_ns(), now_ns);
     }
 }

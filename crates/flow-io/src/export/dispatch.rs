@@ -1,4 +1,4 @@
-//! From the queue of the workers to the backlogs of the targets.
+//! The dispatcher: takes batches from the queue of the workers and puts them into the backlogs of the targets.
 
 use super::accounts::{BatchContent, DeliveryCounts};
 use super::outbox::{ExportInlet, WorkerProgress};
@@ -73,7 +73,7 @@ impl Dispatcher {
         self.inlet.blind_looks.add_one();
     }
 
-    /// Time limit of the end.
+    /// Maximum time that the export waits at its end for a target that takes no data.
     pub(super) const fn linger(&self) -> Nanos {
         self.linger
     }
@@ -94,27 +94,29 @@ impl Dispatcher {
         let carried = batch.carried_records();
         let content = BatchContent::from_batch(&batch);
         // Shared, not copied: several targets wait for the same records.
-        let handed = BacklogBatch { at_ns: group::steady_ns(), is_repeated: false, batch: Arc::new(batch) };
+        let handed =
+            BacklogBatch { at_ns: group::group_time_ns(), is_repeated: false, batch: Arc::new(batch) };
         // Waits here and not below: the accounts are locked while the batch is handed over. Only this thread fills the
         // backlogs, so room that was found is still there.
         OutputQueue::await_queue_room(&self.backlogs);
-        self.inlet.accounts.hand_over(content, carried, |index| {
+        self.inlet.accounts.move_batch_to_targets(content, carried, |index| {
             // A target without a backlog has no thread that would serve it.
             let backlog = self.backlogs.get(index).ok_or(LossCause::Refused)?;
             backlog.try_send(handed.clone()).map_err(|_| backlog.loss_cause())
         });
     }
 
-    /// Gives a batch to every target that another meter has exported before, because a collector may have lost it.
-    pub(super) fn hand_over_again(&self, batch: WorkerBatch) {
-        let handed = BacklogBatch { at_ns: group::steady_ns(), is_repeated: true, batch: Arc::new(batch) };
+    /// Gives every target a batch that another meter has already exported, because a collector may have lost it.
+    pub(super) fn hand_over_repeated_batch(&self, batch: WorkerBatch) {
+        let handed =
+            BacklogBatch { at_ns: group::group_time_ns(), is_repeated: true, batch: Arc::new(batch) };
         for backlog in &self.backlogs {
-            // A target that has been full for long gets nothing again: new records need its room.
+            // A full backlog does not get the repeated batch: new records need its room.
             drop(backlog.try_send(handed.clone()));
         }
     }
 
-    /// Returns the time of the last connection to any target, on the clock of the group; 0: there was none.
+    /// Returns the time of the last connection to any target, on the clock of the group; 0 if there was none.
     pub(super) fn last_connection_ns(&self) -> u64 {
         self.inlet.accounts.last_connection_ns()
     }
@@ -128,6 +130,10 @@ impl Dispatcher {
 
     /// Counts a kept batch as dropped.
     pub(super) fn count_kept_batch_as_dropped(&self, cause: LossCause, batch: &WorkerBatch) {
-        self.inlet.accounts.drop_offered(cause, BatchContent::from_batch(batch), batch.carried_records());
+        self.inlet.accounts.count_offered_as_dropped(
+            cause,
+            BatchContent::from_batch(batch),
+            batch.carried_records(),
+        );
     }
 }

@@ -73,7 +73,7 @@ impl TargetEncoder {
         }
     }
 
-    pub(super) fn send_due(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
+    pub(super) fn send_due_messages(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         match self {
             Self::Records(exporter) => exporter.send_due_messages(now_ns, sink),
             Self::Sim { encoder, .. } => encoder.flush_if_due(now_ns, sink),
@@ -87,8 +87,8 @@ impl TargetEncoder {
         }
     }
 
-    /// Announces the templates, because the target can be reached. `anew`: this is a new connection, not a file or
-    /// socket that works again.
+    /// Announces the templates, because the target can be reached. `anew` is true for a new connection, and false
+    /// for a file or socket that works again.
     pub(super) fn announce_templates(&mut self, anew: bool, now_ns: u64, sink: &mut impl MessageSink) {
         match self {
             // Templates and sequence numbers belong to one connection (RFC 7011, sections 8 and 3.1), so a

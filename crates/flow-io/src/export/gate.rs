@@ -8,11 +8,12 @@
 //! The watermark is a time: all targets have confirmed everything that left the tables before it. Clocks of meters differ, and it takes
 //! a while until a meter knows that its copy of the link is cut; so batches are kept for some seconds longer.
 //!
-//! A batch that was left is kept for a while longer. A collector that is killed loses its last records, and the meter that sent them may
-//! be dead, too. So the active meter sends again on a new connection whatever any meter has sent a short time before.
+//! A batch that was left to another meter is kept for a while longer. A collector that is killed loses its last
+//! records, and the meter that sent them may be dead, too. So on a new connection, the active meter sends the most
+//! recent batches again, also those that another meter has sent.
 //!
-//! Invariant: each batch is passed on or left exactly once; a batch without room counts as dropped. Batches that are sent again are in
-//! no account.
+//! Invariant: each batch is passed on or left exactly once; a batch without room counts as dropped. Batches that are
+//! sent again are in no account.
 
 use super::dispatch::Dispatcher;
 use super::kept::KeptBatches;
@@ -28,13 +29,13 @@ use std::time::Duration;
 
 /// Interval at which progress is passed on. Workers report their progress about as often.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
-/// Interval at the end.
+/// Interval at which the gate checks for progress once the workers have ended.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// Batches that are taken before anything else is looked at.
+/// Maximum number of further batches that are taken from the queue together with the first one.
 const MAX_AT_ONCE: usize = 64;
 /// Safety margin: records that left the table this long before a watermark may not have been exported.
 pub(super) const WATERMARK_MARGIN: Nanos = Nanos::from_secs(4);
-/// At its end, a standby waits until the active meter was alive this much later.
+/// A standby that ends waits until the watermark of the active meter is this much later than its own end.
 pub(super) const STANDBY_END_MARGIN: Nanos = Nanos::from_millis(500);
 /// Time after which the active meter has reported all running flows that this meter recognises.
 const FLOW_REPORT_TIME: Nanos = Nanos::from_secs(1);
@@ -48,9 +49,9 @@ const LOSS_RECOVERY_TIME: Nanos = Nanos::from_secs(10);
 pub(super) struct ExportGate {
     role_handle: GroupRoleHandle,
     kept: KeptBatches,
-    /// Batches that another meter has exported, the latest.
+    /// The latest batches that another meter has exported.
     exported: KeptBatches,
-    /// Time for which they are kept; 0: collectors would not recognise repeated records.
+    /// Time for which these batches are kept; 0 if collectors would not recognise repeated records.
     resend_time: Nanos,
     role: GroupRole,
     delivery: DeliveryWatch,
@@ -96,8 +97,9 @@ impl ExportGate {
     }
 
     fn keep_batches(&mut self, batches: impl Iterator<Item = WorkerBatch>) {
-        // Batches get the time of the group and not the times of their packets, because clocks of packets may be set.
-        let now_ns = group::steady_ns();
+        // Batches get the time of the group and not the times of their packets, because the clock of
+        // packet times may be set.
+        let now_ns = group::group_time_ns();
         for batch in batches {
             self.kept.push_batch(now_ns, batch);
         }
@@ -108,9 +110,9 @@ impl ExportGate {
         if self.role.is_active() {
             // The older records first, in the order in which the collector would have received them.
             self.resend_exported(dispatcher);
-            self.hand_over(dispatcher);
+            self.hand_over_kept_batches(dispatcher);
         } else {
-            self.leave_exported(dispatcher);
+            self.leave_exported_batches(dispatcher);
         }
         // The oldest go first, because the active meter has most likely exported them.
         while self.kept.is_over_bound()
@@ -127,21 +129,22 @@ impl ExportGate {
         self.delivery.report_delivery(&self.role_handle, self.role.term(), dispatcher, progress);
     }
 
-    /// Takes over a change of role. A takeover drops the batches that the former active meter has exported.
+    /// Applies the current role. A takeover drops the batches that the former active meter has exported.
     fn apply_current_role(&mut self, dispatcher: &Dispatcher) {
         let view = self.role_handle.role_view();
         if view.role != self.role && view.role.is_active() {
-            // Less the margin, because clocks of meters differ and a cut copy is noticed late.
+            // The margin is subtracted because the clocks of meters differ, and a meter notices late that its copy of
+            // the link is cut.
             let from_ns = view.replay_from_ns.saturating_sub(WATERMARK_MARGIN.as_u64());
-            self.leave_before(from_ns, dispatcher);
-            // The batch is counted before the handover, because batches leave while later ones arrive.
+            self.leave_batches_before(from_ns, dispatcher);
+            // The kept records are counted before the handover, because batches leave while later ones arrive.
             self.role_handle.set_replayed(self.kept.record_count());
             dispatcher.announce_takeover();
         }
         self.role = view.role;
     }
 
-    fn hand_over(&mut self, dispatcher: &Dispatcher) {
+    fn hand_over_kept_batches(&mut self, dispatcher: &Dispatcher) {
         while !self.kept.is_empty()
             && dispatcher.has_room()
             && let Some(kept) = self.kept.pop_oldest()
@@ -150,13 +153,13 @@ impl ExportGate {
         }
     }
 
-    fn leave_exported(&mut self, dispatcher: &Dispatcher) {
+    fn leave_exported_batches(&mut self, dispatcher: &Dispatcher) {
         let Some(watermark_ns) = self.role_handle.active_watermark() else { return };
-        self.leave_before(watermark_ns.saturating_sub(WATERMARK_MARGIN.as_u64()), dispatcher);
+        self.leave_batches_before(watermark_ns.saturating_sub(WATERMARK_MARGIN.as_u64()), dispatcher);
     }
 
-    /// Leaves the batches from before a time to another meter, which has exported the same.
-    fn leave_before(&mut self, before_ns: u64, dispatcher: &Dispatcher) {
+    /// Leaves the batches from before a time to another meter, which has exported the same packets.
+    fn leave_batches_before(&mut self, before_ns: u64, dispatcher: &Dispatcher) {
         while let Some(kept) = self.kept.pop_before(before_ns) {
             dispatcher.count_batch_as_exported_by_others(&kept.batch);
             if self.resend_time == Nanos::ZERO {
@@ -178,17 +181,18 @@ impl ExportGate {
         while dispatcher.has_room()
             && let Some(kept) = self.exported.pop_before(before_ns)
         {
-            dispatcher.hand_over_again(kept.batch);
+            dispatcher.hand_over_repeated_batch(kept.batch);
         }
     }
 
-    /// The workers have ended. The active meter hands over everything. A standby waits until it knows that the active one has gone on
-    /// for longer, or has become active itself.
+    /// Ends the export after the workers have ended. The active meter hands over everything. A standby waits until a
+    /// watermark shows that the active meter continued after this meter's end, or until it has become active itself.
+    /// Both wait at most for the linger time.
     fn finish_export(&mut self, dispatcher: &Dispatcher) {
         // From here on this meter may become active even if another program assigns the roles: otherwise its
         // kept records would be lost.
         self.role_handle.announce_end();
-        let ended_ns = group::steady_ns();
+        let ended_ns = group::group_time_ns();
         let give_up_ns = clock::monotonic_ns().saturating_add(dispatcher.linger().as_u64());
         let alive_ns = ended_ns.saturating_add(STANDBY_END_MARGIN.as_u64());
         let is_exported =
@@ -229,14 +233,14 @@ impl CoverageWatch {
         // Once the workers have ended, their packets are no longer the packets of the link.
         if progress.settled_ns < u64::MAX {
             role_handle.set_seen_packets(PacketCount {
-                // A full ring is no cut copy.
+                // Dropped packets count as seen: a full ring does not mean that the copy of the link is cut.
                 packets: progress.packets.saturating_add(progress.ring_dropped),
-                // The time of the slowest worker and not now, because workers may be behind.
+                // The time of the slowest worker and not the current time, because workers may be behind.
                 all_until: group::boottime_of_group_time(progress.settled_ns),
                 none_after: group::boottime_of_group_time(progress.read_ns),
             });
         }
-        let now_ns = group::steady_ns();
+        let now_ns = group::group_time_ns();
         let has_lost = progress.ring_dropped > self.last.ring_dropped;
         self.last = progress;
         // A gap in the received packets is like a new start: running flows lack packets.
@@ -312,7 +316,7 @@ impl DeliveryWatch {
             && delivery.confirmed >= pending.records
         {
             // A worker that has ended reports the greatest time, so the watermark is limited to now.
-            role_handle.set_watermark(term, pending.watermark_ns.min(group::steady_ns()));
+            role_handle.set_watermark(term, pending.watermark_ns.min(group::group_time_ns()));
             self.pending = None;
         }
         // The time is read before the count, so everything that was offered by then is counted.
@@ -329,7 +333,7 @@ pub(super) fn set_final_watermark(role_handle: &GroupRoleHandle, is_all_confirme
     if let Some(term) = role_handle.role().term()
         && is_all_confirmed
     {
-        role_handle.set_watermark(term, group::steady_ns());
+        role_handle.set_watermark(term, group::group_time_ns());
     }
 }
 

@@ -6,7 +6,7 @@ use crate::batch::WorkerBatch;
 use packetrig_flow::{FlowHistory, FlowRecord};
 use std::collections::VecDeque;
 
-/// A record with its history, which is on the heap.
+/// Memory of a record with its history, which is on the heap.
 const RECORD_BYTES: usize = size_of::<FlowRecord>() + size_of::<FlowHistory>();
 
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl KeptBatches {
         self.push_kept(KeptBatch { at_ns, batch, bytes });
     }
 
-    /// Takes over a batch of another store.
+    /// Adds a batch that another store has held.
     pub(super) fn push_kept(&mut self, kept: KeptBatch) {
         self.bytes += kept.bytes;
         self.batches.push_back(kept);

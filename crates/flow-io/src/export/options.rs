@@ -45,7 +45,7 @@ pub struct GroupExport {
 pub struct MeterExport {
     /// The targets. Each gets everything.
     pub destinations: Vec<ExportDestination>,
-    /// Observation domain, and exporter of SIM.
+    /// Observation domain ID (RFC 7011); in SIM, the number of the exporter.
     pub domain: u32,
     /// True if both directions go into one record, where the format can do that (RFC 5103).
     pub biflow: bool,
@@ -69,7 +69,7 @@ pub struct MeterExport {
     pub linger: Nanos,
     /// Certificates for `tls://` targets.
     pub tls: Option<TlsFiles>,
-    /// `None`: this meter exports all the time.
+    /// Group in which one meter exports for all; `None` if this meter exports all the time.
     pub group: Option<GroupExport>,
 }
 

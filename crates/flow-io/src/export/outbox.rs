@@ -32,11 +32,11 @@ pub fn batch_capacity(bytes: usize) -> usize {
 /// Progress of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerProgress {
-    /// All flows that were due by this time, by the time of the group, have left the table and were offered.
+    /// All flows that were due by this time, on the clock of the group, have left the table and were offered.
     pub settled_ns: u64,
     /// Packets of its source.
     pub packets: u64,
-    /// When they were read, by the time of the group: later ones are not among them.
+    /// Time at which `packets` was read, on the clock of the group. Later packets are not counted.
     pub read_ns: u64,
     /// Packets that its ring had no room for.
     pub ring_dropped: u64,
@@ -222,7 +222,7 @@ impl WorkerOutbox {
     }
 
     /// Reports whether packets arrived at other meters of the group and not at this one since the last call.
-    pub fn was_blind(&mut self) -> bool {
+    pub fn take_blindness_flag(&mut self) -> bool {
         let count = self.blind_looks.count();
         std::mem::replace(&mut self.blind_looks_noted, count) != count
     }
@@ -251,7 +251,7 @@ impl WorkerOutbox {
         // before this thread continues.
         self.accounts.count_offered(content, carried);
         if let Err(refused) = self.backpressure.send_or_wait(&self.sender, batch) {
-            self.accounts.drop_offered(LossCause::QueueFull, content, carried);
+            self.accounts.count_offered_as_dropped(LossCause::QueueFull, content, carried);
             self.reuse_batch_memory(refused);
         }
     }

@@ -33,7 +33,8 @@ pub(super) struct EncoderOutput {
     deadline: SendDeadline,
     kept: VecDeque<KeptMessage>,
     kept_bytes: usize,
-    /// `None`: written messages count as sent, and are never sent again.
+    /// Messages that were written to the connection. If `None`, written messages count as sent and
+    /// are never sent again.
     written: Option<WrittenMessages>,
     /// The last datagram. An ICMP error of its receiver arrives a little later.
     unsettled: Option<SentMessage>,
@@ -58,7 +59,7 @@ pub(super) struct TargetSender {
     out: EncoderOutput,
     backlog: TargetBacklog,
     ledger: LedgerSource,
-    /// Offset from the monotonic clock to 1970, read once: setting the wall clock must not delay messages.
+    /// Offset from the monotonic clock to Unix time, read once: setting the wall clock must not delay messages.
     epoch_ns: u64,
     unfit: CarriedRecords,
 }
@@ -82,15 +83,15 @@ impl TargetSender {
     /// Sends the next batch if there is one and a connection to send it; `false` at the end.
     fn send_next(&mut self) -> bool {
         self.out.count_acknowledged();
-        let is_up = self.is_up();
+        let is_up = self.connect_and_send_kept();
         // The election needs this as well: a meter without working targets cannot export.
         self.out.account.set_reachable(is_up);
         self.out.deadline.set_connected(is_up);
         if !is_up {
-            return self.keep_next();
+            return self.keep_next_batch();
         }
         // The ledger goes before the records of a new role, because it says which of them are repeated.
-        if self.backlog.has_new_role() {
+        if self.backlog.take_role_change() {
             self.send_ledger(self.now_ns());
         }
         match self.backlog.next_batch(DEADLINE_CHECK_INTERVAL, &self.out.account) {
@@ -98,21 +99,21 @@ impl TargetSender {
             // No batch came in time, and the deadline counts from the last offer: no more batches are taken.
             Ok(None) if self.out.deadline.is_past() => return false,
             // A standby writes too seldom to notice a broken connection by its writes.
-            Ok(None) => self.out.notice_end(),
+            Ok(None) => self.out.check_for_broken_connection(),
             Err(BacklogClosed) => return false,
         }
         let now_ns = self.now_ns();
         if self.encoder.is_ledger_due(now_ns) {
             self.send_ledger(now_ns);
         }
-        self.encoder.send_due(now_ns, &mut self.out);
+        self.encoder.send_due_messages(now_ns, &mut self.out);
         true
     }
 
     /// Keeps records of a group as messages while there is no connection: messages take less memory than batches, because a batch
     /// of a few records takes as much as a full one. Other records stay in the backlog. `false` at the end.
-    fn keep_next(&mut self) -> bool {
-        if !self.out.may_keep() {
+    fn keep_next_batch(&mut self) -> bool {
+        if !self.out.can_keep_more_messages() {
             // Records wait in the backlog, which is bounded. Only the connection is tried again.
             std::thread::sleep(DEADLINE_CHECK_INTERVAL);
             return !self.out.deadline.is_past();
@@ -122,11 +123,15 @@ impl TargetSender {
             Ok(None) => {}
             Err(BacklogClosed) => return false,
         }
-        self.encoder.send_due(self.now_ns(), &mut self.out);
+        self.encoder.send_due_messages(self.now_ns(), &mut self.out);
         !self.out.deadline.is_past()
     }
 
     fn encode_batch(&mut self, handed: &BacklogBatch) {
+        // Only a connection shows that a collector was started again. Datagrams and files count as sent once they are written.
+        if handed.is_repeated && self.out.written.is_none() {
+            return;
+        }
         let now_ns = self.now_ns();
         if std::mem::take(&mut self.out.templates_lost) {
             self.encoder.announce_templates(false, now_ns, &mut self.out);
@@ -176,7 +181,7 @@ impl TargetSender {
 
     /// Reports whether messages can go out. Connects if it is time to, and sends the messages that the last
     /// connection did not take.
-    fn is_up(&mut self) -> bool {
+    fn connect_and_send_kept(&mut self) -> bool {
         if !self.out.begun && self.out.ensure_connected() {
             self.out.begun = true;
             self.out.account.note_connection();
@@ -185,7 +190,7 @@ impl TargetSender {
             self.out.kept.retain(|kept| kept.carried != CarriedRecords::default());
             let kept = std::mem::take(&mut self.out.kept);
             self.encoder.announce_templates(true, now_ns, &mut self.out);
-            // Behind the new templates, which are kept themselves if the connection has broken already.
+            // The kept messages follow the new templates, which are kept as well if the connection has broken already.
             self.out.kept.extend(kept);
             self.out.kept_bytes = self.out.kept.iter().map(|kept| kept.bytes.len()).sum();
         }
@@ -211,7 +216,7 @@ impl TargetSender {
 
     fn send_kept(&mut self) {
         let may_send = self.backlog.may_send();
-        // `keep_message` counts the messages that stay once more.
+        // Reset, because `keep_message` adds the bytes of each message that stays.
         self.out.kept_bytes = 0;
         for mut kept in std::mem::take(&mut self.out.kept) {
             if !(may_send || kept.is_repeated) {
@@ -229,7 +234,9 @@ impl TargetSender {
     fn send_remaining_and_close(mut self) {
         let now_ns = self.now_ns();
         self.encoder.flush_messages(now_ns, &mut self.out);
-        while !(self.out.deadline.is_past() || self.is_up() && self.has_settled_kept_messages()) {
+        while !(self.out.deadline.is_past()
+            || self.connect_and_send_kept() && self.has_settled_kept_messages())
+        {
             std::thread::sleep(DEADLINE_CHECK_INTERVAL);
         }
         // From here on kept messages are not sent, even if this meter becomes active: each message counts once.
@@ -256,7 +263,7 @@ impl TargetSender {
         if is_exported {
             self.out.account.count_waiting_as_exported_by_others();
         } else {
-            self.out.account.count_waiting_as_lost(self.out.deadline.progress.cause_at_end());
+            self.out.account.count_waiting_as_lost(self.out.deadline.progress.loss_cause_at_end());
         }
     }
 }
@@ -292,9 +299,9 @@ impl EncoderOutput {
 
     /// Connects if it is time to, and keeps the reason of a failure for the report.
     fn ensure_connected(&mut self) -> bool {
-        let is_up = self.transport.ensure_connected(self.deadline.current_ns());
+        let is_up = self.transport.ensure_connected(self.deadline.deadline_ns());
         if let Some(failure) = self.transport.take_failure() {
-            warn!(why = %failure, "collector not reached");
+            warn!(why = %failure, "the collector cannot be reached");
             self.account.note_failure(failure);
         }
         is_up
@@ -330,7 +337,7 @@ impl EncoderOutput {
             }
             Err(UnsentMessageReason::Gone(why)) => {
                 // Messages that were written before go first: the collector may lack them too.
-                self.keep_all(&why);
+                self.on_connection_broken(&why);
                 self.keep_message(message);
             }
         }
@@ -342,11 +349,11 @@ impl EncoderOutput {
         if let Some(written) = &mut self.written {
             written.push_message(self.transport.written_bytes(), message);
         } else {
-            self.note_sent(SentMessage { carried, own_records, bytes: message.bytes.len() });
+            self.count_or_defer_sent(SentMessage { carried, own_records, bytes: message.bytes.len() });
         }
     }
 
-    fn note_sent(&mut self, sent: SentMessage) {
+    fn count_or_defer_sent(&mut self, sent: SentMessage) {
         if matches!(self.transport, TargetTransport::Udp(_)) {
             // An ICMP error is reported with the next call on the socket, so a
             // datagram is counted one call later.
@@ -372,19 +379,19 @@ impl EncoderOutput {
     }
 
     /// Checks for a broken connection: messages that were sent may have to be sent again.
-    fn notice_end(&mut self) {
+    fn check_for_broken_connection(&mut self) {
         if self.begun
             // Only written messages can be lost with the connection. Without such messages, the next write
             // finds out soon enough.
             && self.written.is_some()
             && let Some(why) = self.transport.take_end_reason()
         {
-            self.keep_all(&why);
+            self.on_connection_broken(&why);
         }
     }
 
     /// Keeps all messages that the collector may lack, because the connection is gone. They go first on the next one.
-    fn keep_all(&mut self, why: &io::Error) {
+    fn on_connection_broken(&mut self, why: &io::Error) {
         self.begun = false;
         warn!(%why, "connection to the collector broke");
         self.account.note_failure(format!("the connection broke: {why}"));
@@ -401,14 +408,14 @@ impl EncoderOutput {
     }
 
     /// Reports whether more messages may be kept for the next connection.
-    fn may_keep(&self) -> bool {
+    fn can_keep_more_messages(&self) -> bool {
         self.written.as_ref().is_some_and(|written| self.kept_bytes < written.most_bytes())
     }
 }
 
 impl MessageSink for EncoderOutput {
     fn on_message(&mut self, message: ExportMessage<'_>) {
-        // Copied only if it has to outlive its encoder: most messages need not.
+        // The message is copied only if it has to outlive this call: most messages need not.
         if !self.begun || self.written.is_some() {
             let is_repeated = self.is_repeating;
             return self.send_message(KeptMessage { is_repeated, ..KeptMessage::from_message(message) });
@@ -418,10 +425,12 @@ impl MessageSink for EncoderOutput {
         }
         let ExportMessage { carried, own_records, .. } = message;
         match self.transport.send_message(message.bytes, &self.deadline) {
-            Ok(()) => self.note_sent(SentMessage { carried, own_records, bytes: message.bytes.len() }),
+            Ok(()) => {
+                self.count_or_defer_sent(SentMessage { carried, own_records, bytes: message.bytes.len() });
+            }
             Err(UnsentMessageReason::Refused(why)) => self.record_refused_message(carried, &why),
             Err(UnsentMessageReason::Gone(why)) => {
-                self.keep_all(&why);
+                self.on_connection_broken(&why);
                 self.keep_message(KeptMessage::from_message(message));
             }
         }

@@ -32,7 +32,7 @@ pub struct TargetError {
 }
 
 impl ExportTarget {
-    /// Reports whether it takes a byte stream, which does not mark where messages end.
+    /// Reports whether the target takes a byte stream, which does not mark where messages end.
     pub const fn is_stream(&self) -> bool {
         !matches!(self, Self::Udp(_))
     }
@@ -46,7 +46,7 @@ impl FromStr for ExportTarget {
             Some(("udp", rest)) => rest.parse().map(Self::Udp),
             Some(("tcp", rest)) => rest.parse().map(Self::Tcp),
             Some(("tls", rest)) => rest.parse().map(Self::Tls),
-            Some(_) => Err("unknown transport"),
+            Some(_) => Err("the transport is unknown"),
             None => parse_file_target(text),
         };
         read.map_err(|problem| TargetError { text: text.to_owned(), problem })
@@ -62,7 +62,7 @@ fn parse_file_target(text: &str) -> Result<ExportTarget, &'static str> {
     };
     match path {
         "" => Err("the path is missing"),
-        path if path.ends_with('/') => Err("this is a directory"),
+        path if path.ends_with('/') => Err("the path is a directory"),
         path => Ok(ExportTarget::File(PathBuf::from(path))),
     }
 }
@@ -73,18 +73,18 @@ impl FromStr for HostPort {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(rest) = text.strip_prefix('[') {
             let (host, port) = rest.split_once(']').ok_or("the bracket of the address is not closed")?;
-            return host_and_port(host, port.strip_prefix(':'));
+            return parse_host_and_port(host, port.strip_prefix(':'));
         }
         match text.rsplit_once(':') {
             // `2001:2::1` could be an address without a port, or end in a port.
             Some((host, _)) if host.contains(':') => Err("an IPv6 address must be in brackets"),
-            Some((host, port)) => host_and_port(host, Some(port)),
-            None => host_and_port(text, None),
+            Some((host, port)) => parse_host_and_port(host, Some(port)),
+            None => parse_host_and_port(text, None),
         }
     }
 }
 
-fn host_and_port(host: &str, port: Option<&str>) -> Result<HostPort, &'static str> {
+fn parse_host_and_port(host: &str, port: Option<&str>) -> Result<HostPort, &'static str> {
     if host.is_empty() {
         return Err("the host is missing");
     }
@@ -146,7 +146,7 @@ mod tests {
             ("udp://2001:2::1:4739", "in brackets"),
             ("udp://[2001:2::1:4739", "not closed"),
             ("udp://[2001:2::1]", "port is missing"),
-            ("sctp://198.18.0.1:4739", "unknown transport"),
+            ("sctp://198.18.0.1:4739", "the transport is unknown"),
             ("collector", "neither a transport nor a path"),
             ("file:", "path is missing"),
             ("/tmp/", "directory"),

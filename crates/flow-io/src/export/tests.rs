@@ -82,7 +82,7 @@ fn assert_balanced(counts: &ExportCounts) {
 /// count in sequence numbers.
 fn messages(mut bytes: &[u8]) -> Vec<(u32, u32, u32)> {
     let length = ExportTemplate::all_templates(ExportFormat::Ipfix, false, false, false)[0]
-        .length_of(&FlowRecord::default());
+        .record_length(&FlowRecord::default());
     let mut found = Vec::new();
     let number = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     while !bytes.is_empty() {
@@ -163,7 +163,7 @@ fn full_disk_fails_only_its_own_target() {
     drop(queue);
     (0..1000).for_each(|n| outbox.add_record(&record(n)));
     drop(outbox);
-    let watch = thread.watch_counts();
+    let watch = thread.export_watch();
     assert!(thread.join_threads().1);
     let counts = watch.output_reports();
     assert_eq!((counts[0].counts.refused.records, counts[0].counts.sent.records), (1000, 0));
@@ -279,7 +279,7 @@ fn dead_collector_backlog_is_bounded_and_drops_counted() {
     let counts = thread.total_counts();
     assert!(counts.waiting.records <= 256 * (batch_capacity(QUEUE) as u64 + 4), "{counts:?}");
     drop(outbox);
-    let watch = thread.watch_counts();
+    let watch = thread.export_watch();
     let (counts, whole) = thread.join_threads();
     assert!(whole);
     assert_balanced(&counts);

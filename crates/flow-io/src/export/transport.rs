@@ -47,7 +47,7 @@ impl TargetTransport {
         })
     }
 
-    /// Reports whether it sends over IPv6, as far as that is known before a connection.
+    /// Reports whether the transport sends over IPv6, as far as that is known before a connection.
     pub(super) fn is_v6(&self) -> bool {
         matches!(self, Self::Udp(udp) if udp.is_v6())
     }

@@ -4,8 +4,9 @@
 //!  written -> waiting -> acknowledged by the collector's machine -> done -> forgotten
 //!                `-----------------------------------------------------`--> again, if the connection breaks
 //! ```
-//! Only exporters of a group of meters need this: another meter must keep records that the collector may not have. If the
-//! collector recognises repeated records, a new connection also gets the messages that were acknowledged a while ago.
+//! Only meters with a history in their records, or in a group, need this. In a group, another meter must keep records
+//! that the collector may not have. If the collector recognises repeated records, a new connection also gets the
+//! messages that were acknowledged in the last [`ACKNOWLEDGED_KEEP_TIME`].
 
 use packetrig_flow::CarriedRecords;
 use packetrig_flow::export::ExportMessage;

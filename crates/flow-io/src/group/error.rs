@@ -13,16 +13,18 @@ pub enum GroupError {
     #[error("the group `{0}` has no peers; name the addresses of the other meters, or a multicast group")]
     NoPeers(String),
     /// One socket cannot serve both families.
-    #[error("the peer {peer} and the own address {own} are not of the same family; use IPv4 or IPv6 for all")]
+    #[error(
+        "peer {peer} and the listen address {own} have different address families; use only IPv4 or only IPv6"
+    )]
     Family { peer: std::net::SocketAddr, own: std::net::SocketAddr },
-    #[error("cannot read the group's key in {}", path.display())]
+    #[error("cannot read the group's key file {}", path.display())]
     KeyFile { path: PathBuf, source: packetrig_sys::private_files::SecretFileError },
-    #[error("{} holds no valid key; write at least 16 bytes in hexadecimal", path.display())]
+    #[error("the key file {} contains no valid key; write at least 16 bytes in hexadecimal", path.display())]
     Key { path: PathBuf },
     /// See [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
     /// The system has no room for another thread.
-    #[error("cannot start the group's thread")]
+    #[error("cannot start the thread that exchanges advertisements with the group")]
     Thread(#[source] std::io::Error),
 }

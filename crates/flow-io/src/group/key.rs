@@ -14,7 +14,7 @@ const LONGEST_FILE: u64 = 4096;
 /// Block size of SHA-256, in bytes.
 const SHA256_BLOCK_BYTES: usize = 64;
 
-/// Authenticates advertisements. `Debug` does not show it.
+/// The key that authenticates advertisements. `Debug` does not show it.
 #[derive(Clone)]
 pub struct GroupKey([u8; SHA256_BLOCK_BYTES]);
 
@@ -45,7 +45,7 @@ impl GroupKey {
     pub fn from_file(path: &Path) -> Result<Self, GroupError> {
         let text = private_files::read_secret(path, LONGEST_FILE)
             .map_err(|source| GroupError::KeyFile { path: path.to_owned(), source })?;
-        let key = from_hexadecimal(text.trim()).and_then(|bytes| Self::new(&bytes));
+        let key = parse_hexadecimal(text.trim()).and_then(|bytes| Self::new(&bytes));
         key.ok_or_else(|| GroupError::Key { path: path.to_owned() })
     }
 
@@ -56,7 +56,7 @@ impl GroupKey {
     }
 }
 
-fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
+fn parse_hexadecimal(text: &str) -> Option<Vec<u8>> {
     // This is checked before `from_str_radix`, which would accept a sign.
     if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

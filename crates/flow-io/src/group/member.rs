@@ -2,7 +2,7 @@
 //! election, and advertises itself.
 
 use super::orders::RoleCommandSource;
-use super::steady::{PeerClocks, SteadyClockOffset, shift_time, shift_times, steady_ns};
+use super::steady::{PeerClocks, SteadyClockOffset, group_time_ns, shift_time, shift_times};
 use super::transit::TransitDelays;
 use super::{
     ADVERTISEMENT_BYTES, AdvertisementCodec, GroupError, GroupOptions, GroupRoleHandle, GroupStatus,
@@ -30,7 +30,8 @@ const ORDER_FILE_CHECK_INTERVAL_NS: u64 = 10_000_000;
 const MAX_DATAGRAMS_PER_ROUND: usize = 256;
 /// Interval of the published status. Changes of the role are published at once.
 const STATUS_INTERVAL: Nanos = Nanos::from_millis(50);
-/// Number of farewells: if the only one were lost, the other members would wait for the detection time.
+/// A farewell is an advertisement that this member leaves. It is sent this many times: if a single one were lost, the
+/// other members would wait for the detection time.
 const FAREWELL_COUNT: usize = 3;
 
 /// A running member. It sends a farewell and ends when it is stopped or dropped.
@@ -62,7 +63,7 @@ impl GroupMember {
         // meter's advertisements for repetitions.
         let boot = RandomState::new().hash_one((&options.name, address, now.as_nanos()));
         let election = GroupElection::new(options.election_options(), boot, coverage, now);
-        let role_handle = GroupRoleHandle::new(first_status(&options, coverage));
+        let role_handle = GroupRoleHandle::new(initial_status(&options, coverage));
         let flags = Arc::<EndFlags>::default();
         let thread = MemberThread {
             codec: AdvertisementCodec::new(&options.name, options.key.clone(), options.clock_tolerance),
@@ -98,13 +99,13 @@ impl GroupMember {
         &self.role_handle
     }
 
-    /// Address on which it listens.
+    /// Address on which the member listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Leaves the group with a farewell. Set the final watermark before: the successor replays from it.
-    /// `false`: the thread panicked.
+    /// Returns `false` if the thread panicked.
     pub fn leave_group(mut self) -> bool {
         self.stop_thread()
     }
@@ -134,7 +135,7 @@ fn boottime_now() -> MonoTime {
     MonoTime::from_nanos(clock::boottime_ns())
 }
 
-fn first_status(options: &GroupOptions, coverage: MeterCoverage) -> GroupStatus {
+fn initial_status(options: &GroupOptions, coverage: MeterCoverage) -> GroupStatus {
     GroupStatus {
         priority: options.election.priority,
         ..GroupStatus::new_standby(&options.name, options.election.meter, coverage)
@@ -142,7 +143,7 @@ fn first_status(options: &GroupOptions, coverage: MeterCoverage) -> GroupStatus 
 }
 
 /// Converts the times of a change to the wall clock, for displays and collectors.
-fn by_wall_clock(change: RoleChange, offset: i64) -> RoleChange {
+fn convert_to_wall_clock(change: RoleChange, offset: i64) -> RoleChange {
     match change {
         RoleChange::BecameActive { term, replay_from_ns } => {
             RoleChange::BecameActive { term, replay_from_ns: shift_time(replay_from_ns, offset) }
@@ -174,20 +175,20 @@ impl MemberThread {
     fn run_until_stopped(mut self) {
         info!(group = self.options.name, meter = self.options.election.meter, "meter starts as a standby");
         while !self.flags.is_over.load(Ordering::Acquire) {
-            self.take_inputs();
-            self.take_orders();
+            self.apply_inputs();
+            self.apply_latest_order();
             self.receive_advertisements();
             self.advance_election();
             self.wait_for_input();
         }
         // The export sets its final watermark just before the end, and the farewell must have it.
-        self.take_inputs();
+        self.apply_inputs();
         if !self.flags.is_silent.load(Ordering::Acquire) {
             self.send_farewell();
         }
     }
 
-    fn take_inputs(&mut self) {
+    fn apply_inputs(&mut self) {
         let inputs = self.role_handle.inputs();
         // The coverage comes first: a loss of packets counts before the watermarks that follow it.
         self.election.set_coverage(inputs.coverage);
@@ -199,7 +200,7 @@ impl MemberThread {
         }
     }
 
-    fn take_orders(&mut self) {
+    fn apply_latest_order(&mut self) {
         let order = self.orders.poll_order();
         // An unreadable order keeps the last role: a fault of the other program must not stop the export.
         if let Ok(Some(role)) = &order {
@@ -223,9 +224,11 @@ impl MemberThread {
         match self.codec.decode_advertisement(bytes, clock::wall_clock_ns()) {
             Ok((sent, sent_ns)) => {
                 let tolerance = self.options.clock_tolerance;
-                let mut advertisement = self.clocks.localize_times(&sent, sent_ns, steady_ns(), tolerance);
+                let mut advertisement =
+                    self.clocks.localize_times(&sent, sent_ns, group_time_ns(), tolerance);
                 let now = boottime_now();
-                // The datagram may have waited on its way, or in the socket. As long as that is not known, its count proves no loss.
+                // The datagram may have waited on its way, or in the socket. Until that delay is known, the packet
+                // count of the advertisement proves no loss.
                 let delay = self.transits.excess_delay(sent.meter, sent_ns, now);
                 advertisement.seen_all_ago += delay.unwrap_or(Nanos::MAX);
                 let outcome = self.election.on_advertisement(&advertisement, now);
@@ -243,11 +246,13 @@ impl MemberThread {
     }
 
     fn advance_election(&mut self) {
-        // Read before the time to which the ages of the advertisement refer: a pause in between then counts as delay.
+        // The time of sending is read before the time to which the ages of the advertisement refer: a pause in between
+        // then counts as delay.
         let sent_ns = clock::wall_clock_ns();
         let now = boottime_now();
         let step = self.election.tick(now);
-        // Published before the advertisement: when peers learn of a new role, this meter follows it already.
+        // The role is published before the advertisement: when peers learn of a new role, this meter follows it
+        // already.
         self.role_handle.publish_role(step.change, self.election.watermark(), self.election.export_until());
         if let Some(advertisement) = step.advertisement {
             self.send_advertisement(&advertisement, sent_ns);
@@ -260,23 +265,23 @@ impl MemberThread {
         if step.change.is_some() || now >= self.reported_at + STATUS_INTERVAL {
             self.reported_at = now;
             let silent_for = self.active_heard_at.map(|at| now.since(at));
-            let offset = self.wall_offset();
+            let offset = self.update_wall_offset();
             let switch = |change| RoleSwitch {
                 at_wall_ns: clock::wall_clock_ns(),
                 silent_for,
-                change: by_wall_clock(change, offset),
+                change: convert_to_wall_clock(change, offset),
             };
             self.publish_status(now, step.change.map(switch));
         }
     }
 
-    fn wall_offset(&mut self) -> i64 {
-        self.wall.update_offset(steady_ns(), clock::wall_clock_ns(), self.options.clock_tolerance)
+    fn update_wall_offset(&mut self) -> i64 {
+        self.wall.update_offset(group_time_ns(), clock::wall_clock_ns(), self.options.clock_tolerance)
     }
 
     fn send_advertisement(&mut self, advertisement: &Advertisement, sent_ns: u64) {
         // On the wire, times are those of the wall clock, see `steady`.
-        let advertisement = shift_times(advertisement, self.wall_offset());
+        let advertisement = shift_times(advertisement, self.update_wall_offset());
         let bytes = self.codec.encode_advertisement(&advertisement, sent_ns);
         let failures = self
             .options
@@ -292,7 +297,7 @@ impl MemberThread {
     }
 
     fn publish_status(&mut self, now: MonoTime, switch: Option<RoleSwitch>) {
-        let offset = self.wall_offset();
+        let offset = self.update_wall_offset();
         let peers = self.election.peers().map(|peer| PeerStatus {
             meter: peer.advertisement.meter,
             address: self.addresses.get(&peer.advertisement.meter).copied(),
@@ -331,17 +336,17 @@ impl MemberThread {
         let left_ns = self.election.next_deadline(now).since(now).as_u64().min(look_ns);
         // An active member can leave received datagrams in the socket until it advertises: each wake-up costs as much as an
         // advertisement. A standby needs the exact time at which it received the active one's.
-        let is_deaf = self.election.role().is_active() && self.orders.waits_for().is_none();
+        let is_deaf = self.election.role().is_active() && self.orders.wait_descriptor().is_none();
         if is_deaf {
             std::thread::sleep(Duration::from_nanos(left_ns));
-        } else if self.socket.wait_for_input(self.orders.waits_for(), left_ns).is_err() {
+        } else if self.socket.wait_for_input(self.orders.wait_descriptor(), left_ns).is_err() {
             // Without a wait this loop would take a whole processor.
             std::thread::sleep(Duration::from_nanos(ORDER_FILE_CHECK_INTERVAL_NS));
         }
     }
 
     fn send_farewell(mut self) {
-        let farewell = self.election.clone().leave_group(boottime_now());
+        let farewell = self.election.clone().into_farewell(boottime_now());
         // This meter stops exporting before it sends the farewell, because the successor may export at once.
         self.role_handle.end_membership();
         // Farewells that arrive twice are dropped as repeated.

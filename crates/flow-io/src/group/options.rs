@@ -18,7 +18,7 @@ pub enum RoleDecisionSource {
     /// keepalived, with `vrrp_notify_fifo` or `notify_fifo` in its configuration.
     Keepalived {
         fifo: PathBuf,
-        /// Name of the VRRP instance or group; its notices count. `None`: any.
+        /// Name of the VRRP instance or group whose notices count; `None` means any.
         instance: Option<String>,
     },
     /// Scripts, such as those of ucarp, write `active` or `standby` into this file.
@@ -30,7 +30,7 @@ pub struct GroupOptions {
     /// Name of the group, the same for all its meters.
     pub name: String,
     pub key: GroupKey,
-    /// Its `role_source` follows from `orders`.
+    /// Options of the election. Its `role_source` is replaced by the one that follows from `orders`.
     pub election: ElectionOptions,
     /// Address to listen on. With port 0, the kernel chooses a free port.
     pub listen: SocketAddr,

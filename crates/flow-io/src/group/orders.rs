@@ -25,7 +25,7 @@ pub enum KeepalivedState {
 /// A line that keepalived writes to its notification pipe: `INSTANCE "VI_1" MASTER 100`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeepalivedNotice {
-    /// A group of VRRP instances, or one instance.
+    /// True for a group of VRRP instances, false for one instance.
     pub is_group: bool,
     pub name: String,
     pub state: KeepalivedState,
@@ -91,7 +91,7 @@ impl RoleCommandSource {
     }
 
     /// Returns the file descriptor to wait for beside the socket.
-    pub(super) fn waits_for(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn wait_descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Keepalived { fifo, .. } => Some(fifo.as_fd()),
             Self::None | Self::StateFile(_) => None,
@@ -118,24 +118,24 @@ impl RoleCommandSource {
                 fifo.reopen_if_replaced().map_err(|error| error.to_string())?;
                 Ok(latest)
             }
-            Self::StateFile(path) => read_state(path).map(Some),
+            Self::StateFile(path) => read_state_file(path).map(Some),
         }
     }
 }
 
-fn read_state(path: &Path) -> Result<OrderedRole, String> {
+fn read_state_file(path: &Path) -> Result<OrderedRole, String> {
     let name = path.display();
-    let file = File::open(path).map_err(|error| format!("cannot read the role in {name}: {error}"))?;
+    let file = File::open(path).map_err(|error| format!("cannot read the state file {name}: {error}"))?;
     let mut text = String::new();
     // Only the beginning is read: the path may name any file.
     file.take(MAX_STATE_FILE_BYTES)
         .read_to_string(&mut text)
-        .map_err(|error| format!("cannot read the role in {name}: {error}"))?;
+        .map_err(|error| format!("cannot read the state file {name}: {error}"))?;
     match text.trim() {
         "active" => Ok(OrderedRole::Active),
         "standby" => Ok(OrderedRole::Standby),
         // The file is also empty for a moment while a script writes it.
-        _ => Err(format!("{name} holds no role; write `active` or `standby` into it")),
+        _ => Err(format!("the state file {name} contains no role; write `active` or `standby` into it")),
     }
 }
 
@@ -198,7 +198,7 @@ mod tests {
         let path = directory.path().join("state");
         let mut source =
             RoleCommandSource::open_orders(&RoleDecisionSource::StateFile(path.clone())).unwrap();
-        assert!(source.poll_order().unwrap_err().contains("cannot read the role"));
+        assert!(source.poll_order().unwrap_err().contains("cannot read the state file"));
         for (text, role) in [("active\n", OrderedRole::Active), ("standby", OrderedRole::Standby)] {
             private_files::write_file(&path, text).unwrap();
             assert_eq!(source.poll_order(), Ok(Some(role)));

@@ -19,7 +19,7 @@ pub struct GroupReport {
     pub can_export: bool,
     /// Packets of this meter's copy of the link.
     pub packets: u64,
-    /// Everything up to this time is exported, nanoseconds since 1970.
+    /// Everything that left the table before this time is exported; in nanoseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watermark_ns: Option<u64>,
     pub peers: Vec<PeerReport>,

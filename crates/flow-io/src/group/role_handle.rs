@@ -95,7 +95,7 @@ impl GroupRoleHandle {
         self.role_view().replay_from_ns
     }
 
-    /// Waits until the role is not of this generation any more, `within` at most, and returns the view of then.
+    /// Waits up to `within` until the role has another generation than this one, and returns the current view.
     pub fn wait_for_change(&self, generation: u64, within: Duration) -> GroupView {
         let waited = self.0.changed.wait_timeout_while(lock_ignoring_poison(&self.0.view), within, |view| {
             view.generation == generation
@@ -121,7 +121,7 @@ impl GroupRoleHandle {
     }
 
     /// Sets the watermark: in this term, everything that left this meter's table before `ns` (since 1970) has been exported, and
-    /// acknowledged if the transport can. Calls with an earlier term change nothing.
+    /// acknowledged if the transport has acknowledgements. Calls with an earlier term change nothing.
     pub fn set_watermark(&self, term: GroupTerm, ns: u64) {
         let mut inputs = lock_ignoring_poison(&self.0.inputs);
         // The terms are compared first: a late call of an earlier term must not move the watermark
@@ -132,7 +132,7 @@ impl GroupRoleHandle {
 
     /// Returns the watermark: everything that left the table before this time has been exported, by the
     /// active member or by this meter if it is active. A standby needs no records from before the watermark
-    /// minus the margin. `None`: it must keep all records.
+    /// minus the margin. `None` if there is no watermark: then a standby must keep all records.
     pub fn active_watermark(&self) -> Option<u64> {
         Some(self.0.watermark_ns.load(Ordering::Acquire)).filter(|ns| *ns != NO_WATERMARK)
     }

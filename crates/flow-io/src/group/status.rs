@@ -9,7 +9,7 @@ use packetrig_units::Nanos;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-/// Changes of role that are remembered.
+/// Maximum number of role changes that are kept.
 const MAX_SWITCHES: usize = 32;
 
 /// The state of a member and of its group, as of the last change or the last interval.
@@ -43,7 +43,7 @@ pub struct GroupStatus {
     pub sent: u64,
     /// Datagrams that the kernel did not take.
     pub send_failures: u64,
-    /// Error of the last attempt to read an order of another program. `None`: it worked.
+    /// Error of the last attempt to read an order of another program; `None` if the attempt succeeded.
     pub order_error: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub struct PeerStatus {
     pub is_ready: bool,
     pub seen_packets: u64,
     pub priority: u8,
-    /// Its own term if it is active, else the latest that it has received.
+    /// The term of the member if it is active, else the latest term that it has received.
     pub term: GroupTerm,
     pub watermark_ns: u64,
     /// Time since its last advertisement.

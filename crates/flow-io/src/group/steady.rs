@@ -14,13 +14,13 @@ use std::sync::OnceLock;
 const MAX_CLOCKS: usize = 64;
 
 /// Reads the time of the group, on a clock that continues while a machine is suspended.
-pub fn steady_ns() -> u64 {
+pub fn group_time_ns() -> u64 {
     epoch_ns().saturating_add(clock::boottime_ns())
 }
 
 /// Converts a time of the group to `CLOCK_BOOTTIME`; the result is not later than now.
-pub fn boottime_of_group_time(steady_ns: u64) -> MonoTime {
-    MonoTime::from_nanos(steady_ns.saturating_sub(epoch_ns()).min(clock::boottime_ns()))
+pub fn boottime_of_group_time(group_ns: u64) -> MonoTime {
+    MonoTime::from_nanos(group_ns.saturating_sub(epoch_ns()).min(clock::boottime_ns()))
 }
 
 fn epoch_ns() -> u64 {
@@ -29,7 +29,8 @@ fn epoch_ns() -> u64 {
     *EPOCH_NS.get_or_init(|| clock::wall_clock_ns().saturating_sub(clock::boottime_ns()))
 }
 
-/// A difference of two clocks. Small differences, such as the delay of a message, do not change it, because members compare times.
+/// Offset between two clocks. Small changes, such as the delay of a message, do not change it,
+/// because members compare times.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SteadyClockOffset(i64);
 
@@ -125,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_time_of_the_group_goes_forward() {
-        let before = steady_ns();
-        assert!(before > 1_500_000_000 * 1_000_000_000 && steady_ns() >= before);
+        let before = group_time_ns();
+        assert!(before > 1_500_000_000 * 1_000_000_000 && group_time_ns() >= before);
     }
 }

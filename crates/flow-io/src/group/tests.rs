@@ -230,7 +230,10 @@ fn options_that_cannot_work_are_refused() {
     };
     assert!(start(|options| options.name.clear()).contains("no name"));
     assert!(start(|options| options.peers.clear()).contains("no peers"));
-    assert!(start(|options| options.peers = vec!["[::1]:9".parse().unwrap()]).contains("same family"));
+    assert!(
+        start(|options| options.peers = vec!["[::1]:9".parse().unwrap()])
+            .contains("different address families")
+    );
     assert!(start(|options| options.election.multiplier = 1).contains("multiplier"));
     assert!(start(|options| options.interface = Some("no-such-if".into())).contains("no-such-if"));
 }

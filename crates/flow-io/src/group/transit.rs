@@ -4,8 +4,8 @@
 //! receiver seems to lack packets. When a link comes up again, advertisements wait for the neighbour's address; the kernel of the
 //! sender then sends up to a second of them at once.
 //!
-//! The offset between the two clocks is not known, so the fastest advertisement of the last seconds is the reference: the
-//! difference of receiving and sending times grows by what another one waited.
+//! The offset between the two clocks is not known, so the fastest advertisement of the last seconds is the reference.
+//! For another advertisement, the difference of receiving and sending time is greater by the time that it waited.
 
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 const REFERENCE_PERIOD: Nanos = Nanos::from_secs(10);
 /// Time until the reference is certain enough. In a burst of advertisements that have waited, the first ones waited longest.
 const WARM_UP: Nanos = Nanos::from_secs(2);
-/// Silence after which the reference of before says nothing any more.
+/// Silence after which the old reference is discarded.
 const FORGET_AFTER: Nanos = Nanos::from_secs(60);
 /// Maximum number of senders with a reference: senders choose their numbers.
 const MAX_SENDERS: usize = 64;
@@ -34,8 +34,8 @@ struct SenderTransit {
 }
 
 impl TransitDelays {
-    /// Returns by how much an advertisement was slower than the fastest one of its sender; `None`: not known yet. The sender's clock is
-    /// a wall clock. If it is set, delays look too long for a while, and never too short.
+    /// Returns by how much an advertisement was slower than the fastest one of its sender; `None` if that is not known
+    /// yet. The sender's clock is a wall clock. If it is set, delays look too long for a while, and never too short.
     pub(super) fn excess_delay(&mut self, meter: u32, sent_ns: u64, received: MonoTime) -> Option<Nanos> {
         if self.0.len() >= MAX_SENDERS && !self.0.contains_key(&meter) {
             return None;
@@ -51,7 +51,7 @@ impl TransitDelays {
         if received.since(transit.last_heard) > FORGET_AFTER {
             *transit = begun;
         }
-        transit.note_difference(difference, received);
+        transit.update_least_difference(difference, received);
         let [present, earlier] = transit.least;
         let excess = difference.abs_diff(present.min(earlier));
         (received.since(transit.heard_since) >= WARM_UP).then_some(Nanos::new(excess))
@@ -59,7 +59,7 @@ impl TransitDelays {
 }
 
 impl SenderTransit {
-    fn note_difference(&mut self, difference: i64, received: MonoTime) {
+    fn update_least_difference(&mut self, difference: i64, received: MonoTime) {
         self.last_heard = received;
         if received.since(self.period_began) >= REFERENCE_PERIOD {
             (self.period_began, self.least) = (received, [difference, self.least[0]]);

@@ -72,7 +72,7 @@ impl AdvertisementCodec {
         wall_ns: u64,
     ) -> [u8; ADVERTISEMENT_BYTES] {
         let mut bytes = [0; ADVERTISEMENT_BYTES];
-        let flags = flags_of(advertisement);
+        let flags = encode_flags(advertisement);
         bytes[..8].copy_from_slice(&[
             ADVERTISEMENT_MAGIC[0],
             ADVERTISEMENT_MAGIC[1],
@@ -113,7 +113,7 @@ impl AdvertisementCodec {
         bytes: &[u8],
         wall_ns: u64,
     ) -> Result<(Advertisement, u64), DropReason> {
-        let bytes = read_whole(bytes)?;
+        let bytes = check_version_and_length(bytes)?;
         let [
             _,
             group,
@@ -128,7 +128,7 @@ impl AdvertisementCodec {
             seen_packets,
             ages,
             sent_ns,
-        ] = body_words_of(bytes);
+        ] = body_words(bytes);
         // This check comes before the MAC: groups have different keys, so another group's datagram would
         // count as a wrong key.
         if group != self.group {
@@ -144,7 +144,7 @@ impl AdvertisementCodec {
             meter,
             boot,
             sequence,
-            role: role_of(bytes[5]).ok_or(DropReason::Malformed)?,
+            role: decode_role(bytes[5]).ok_or(DropReason::Malformed)?,
             term: GroupTerm { count, meter: term_meter },
             priority: bytes[6],
             preempts: bytes[5] & PREEMPTS_FLAG != 0,
@@ -169,8 +169,8 @@ impl AdvertisementCodec {
     }
 }
 
-/// The bytes of an advertisement of this version.
-fn read_whole(bytes: &[u8]) -> Result<&[u8; ADVERTISEMENT_BYTES], DropReason> {
+/// Checks magic, version and length, and returns the bytes of an advertisement of this version.
+fn check_version_and_length(bytes: &[u8]) -> Result<&[u8; ADVERTISEMENT_BYTES], DropReason> {
     if bytes.get(..4) != Some(&ADVERTISEMENT_MAGIC) {
         return Err(DropReason::Malformed);
     }
@@ -181,7 +181,7 @@ fn read_whole(bytes: &[u8]) -> Result<&[u8; ADVERTISEMENT_BYTES], DropReason> {
     bytes.try_into().map_err(|_| DropReason::Malformed)
 }
 
-fn body_words_of(bytes: &[u8; ADVERTISEMENT_BYTES]) -> [u64; ADVERTISEMENT_BODY_BYTES / 8] {
+fn body_words(bytes: &[u8; ADVERTISEMENT_BYTES]) -> [u64; ADVERTISEMENT_BODY_BYTES / 8] {
     let mut words = [0; ADVERTISEMENT_BODY_BYTES / 8];
     for (word, place) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
         *word = u64::from_be_bytes(*place);
@@ -206,7 +206,7 @@ fn split_halves(word: u64) -> (u32, u32) {
     (u32::try_from(word >> 32).unwrap_or_default(), low)
 }
 
-fn flags_of(advertisement: &Advertisement) -> u8 {
+fn encode_flags(advertisement: &Advertisement) -> u8 {
     let role = match advertisement.role {
         AdvertisedRole::Standby => 0,
         AdvertisedRole::Active => 1,
@@ -218,8 +218,8 @@ fn flags_of(advertisement: &Advertisement) -> u8 {
     role | ready | preempts
 }
 
-/// Returns the role in the flags. `None`: a flag is set that this version does not define.
-const fn role_of(flags: u8) -> Option<AdvertisedRole> {
+/// Returns the role in the flags; `None` if a flag is set that this version does not define.
+const fn decode_role(flags: u8) -> Option<AdvertisedRole> {
     // An unknown flag may change what the advertisement says, so the whole of it is refused.
     if flags & !(READY_FLAG | PREEMPTS_FLAG | 3) != 0 {
         return None;

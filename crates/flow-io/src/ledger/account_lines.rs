@@ -2,7 +2,7 @@
 
 use packetrig_flow::{IgnoredReason, MeterLedger};
 
-/// An account, as a line for people.
+/// One account of the ledger, as a line for people.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerLine {
     /// Place in the meter.

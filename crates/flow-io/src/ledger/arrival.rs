@@ -15,9 +15,9 @@ use serde::Serialize;
 /// Sums of the interfaces' counters while their rings were open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InterfaceTotals {
-    /// Frames that arrived, at least.
+    /// Minimum number of frames that arrived.
     pub(crate) least: u64,
-    /// Frames that arrived, at most.
+    /// Maximum number of frames that arrived.
     pub(crate) most: u64,
     /// Frames that arrived, as the best estimate while the meter works.
     pub(crate) arrived: u64,
@@ -50,12 +50,12 @@ pub struct ArrivalCheck {
 
 /// Compares the interfaces' counters with the rings', and writes the arrived and the dropped packets into the ledger, as
 /// packets on the wire.
-pub(super) fn compare_arrivals(
+pub(super) fn compare_and_set_arrivals(
     ledger: &mut MeterLedger,
     sent_frames: u64,
     interface: InterfaceTotals,
 ) -> ArrivalCheck {
-    let split_off = ledger.packets.split_off();
+    let split_off = ledger.packets.packets_gained_by_splitting();
     let capture = &mut ledger.capture;
     // An interface does not count packets that this machine sends as arrived, but the ring delivers them.
     let received = capture.delivered.saturating_sub(capture.sent);
@@ -68,7 +68,8 @@ pub(super) fn compare_arrivals(
     let most = if is_open { u64::MAX } else { known.saturating_add(interface.dropped) };
     // Both ways of counting a merged packet are accepted: as one frame, or as its packets.
     let holds = interface.most >= received_frames + least_dropped && interface.least <= most;
-    // The interface has counted packets then, and its number is the only one for dropped merged packets.
+    // Here the interface has counted packets on the wire, and only its number includes merged packets that were
+    // dropped.
     if is_open && interface.least > known + interface.dropped {
         capture.ring_dropped = interface.least - received - interface.dropped;
     }
@@ -79,7 +80,7 @@ pub(super) fn compare_arrivals(
 }
 
 /// Estimates the arrived packets while packets still arrive: the interface may be ahead of the ring.
-pub(super) fn estimate_arrivals(capture: &mut CaptureCounts, interface: InterfaceTotals) {
+pub(super) fn set_estimated_arrivals(capture: &mut CaptureCounts, interface: InterfaceTotals) {
     let received = capture.delivered.saturating_sub(capture.sent) + capture.ring_dropped;
     capture.driver_dropped = Some(interface.dropped);
     capture.arrived = Some(interface.arrived.max(received + interface.dropped));
@@ -91,11 +92,11 @@ impl ArrivalCheck {
         let Self { interface_frames, accounted, holds } = *self;
         if !holds {
             return Some(format!(
-                "the interface counted {interface_frames} packets, and {accounted} were delivered or dropped: the \
-                difference is not explained (another program set its counters, or its driver updates them late)"
+                "the interface counted {interface_frames} packets, but {accounted} were delivered or dropped; \
+                perhaps another program reset the interface's counters, or its driver updates them late"
             ));
         }
-        let is_merged = snapshot.ledger.packets.split_off() > 0;
+        let is_merged = snapshot.ledger.packets.packets_gained_by_splitting() > 0;
         (is_merged && interface_frames < accounted).then(|| {
             format!(
                 "the interface counted {interface_frames} packets, but some of them were merged: on the \
@@ -125,7 +126,7 @@ mod tests {
 
     fn settled(mut ledger: MeterLedger, interface: InterfaceTotals) -> (ArrivalCheck, CaptureCounts) {
         let sent = ledger.capture.sent;
-        let check = compare_arrivals(&mut ledger, sent, interface);
+        let check = compare_and_set_arrivals(&mut ledger, sent, interface);
         (check, ledger.capture)
     }
 

@@ -82,7 +82,7 @@ fn launch(panics: &[bool]) -> (RunningMeter, mpsc::Receiver<()>) {
 fn meter_is_over_after_worker_panic() {
     let (meter, ended) = launch(&[false, true]);
     // The test would run into its time limit if the meter were never over.
-    while !meter.is_over() {
+    while !meter.has_ended_or_failed() {
         std::thread::yield_now();
     }
     meter.stop_sources();
@@ -143,7 +143,7 @@ fn worker_flushes_outputs_after_source_failure() {
         RunningMeter::launch_workers(&options, vec![None], &channels, &accounts, || Ok(opened)).unwrap();
     drop(channels);
     // The records are taken only after the failure: until then a worker waits for no output.
-    while !meter.is_over() {
+    while !meter.has_ended_or_failed() {
         std::thread::yield_now();
     }
     let records: u64 = taken.iter().map(|batch| batch.carried_records().records).sum();
@@ -227,7 +227,7 @@ fn ring_loss_lies_after_packets_that_were_in_the_ring() {
 #[test]
 fn a_meter_that_is_stopped_is_over() {
     let (meter, ended) = launch(&[false, false]);
-    assert!(!meter.is_over());
+    assert!(!meter.has_ended_or_failed());
     meter.stop_sources();
     meter.join_workers().unwrap();
     assert_eq!(ended.try_iter().count(), 2);

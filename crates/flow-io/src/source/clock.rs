@@ -1,8 +1,7 @@
 //! The time of a capture file, derived from the times of its packets.
 //!
-//! The time is the later of the minimum times of the last two groups of packets. A single packet with a wrong
-//! time, too early or too late, does not move this time; if the whole capture goes back in time, the clock
-//! follows.
+//! The time is the later of the minimum times of the last two groups of packets. A single packet with a wrong time, too
+//! early or too late, does not move this time; if the whole capture goes back in time, the clock follows.
 
 /// Packets of a group.
 const PACKETS_PER_GROUP: u32 = 32;
@@ -45,8 +44,8 @@ impl CaptureClock {
     pub(super) fn capture_time_ns(&self) -> u64 {
         match self.least_ns {
             [0, 0] => self.group_least_ns,
-            // A packet that is too late never is a minimum of 32. A packet that is too early affects one group only, and the other
-            // group's minimum is later.
+            // A time that is too late is never the minimum of 32 packets. A time that is too early affects one group
+            // only, and the other group's minimum is later.
             [one, other] => one.max(other),
         }
     }

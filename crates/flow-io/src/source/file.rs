@@ -135,7 +135,7 @@ impl FileDistributor {
     /// Stops reading. Notes that packets were left in the files, if there were any.
     fn record_early_stop(&self) {
         if !self.reader.is_read_to_end() {
-            self.read.record_read_stop();
+            self.read.mark_stopped();
         }
     }
 
@@ -214,7 +214,7 @@ impl FileSource {
                 let Some(room) = Arc::get_mut(&mut block) else { return Ok(TakeOutcome::Ended) };
                 if self.shared.stop.load(Ordering::Acquire) {
                     if !reader.is_read_to_end() {
-                        self.shared.read.record_read_stop();
+                        self.shared.read.mark_stopped();
                     }
                     return Ok(TakeOutcome::Ended);
                 }
@@ -278,7 +278,7 @@ impl FileSource {
         let places = block.places[self.worker].len();
         // The report must say that packets were not metered, even if the reader has reached the end of the files.
         if places > self.next {
-            self.shared.read.record_read_stop();
+            self.shared.read.mark_stopped();
         }
         self.left += (places - self.next) as u64;
         self.next = places;
@@ -293,15 +293,16 @@ fn deliver_packet(place: PacketPlace, bytes: &[u8], intake: &mut PacketIntake) {
     if merged > 0 && link == LinkKind::Ethernet {
         let note = MergeNote { segment_bytes: merged, transport_at: None };
         intake.add_merged_frame(bytes, full_len, note, at_ns, input);
-    } else if merged > 0 || full_len > MAX_WIRE_FRAME_BYTES && !is_of_loopback(bytes, link) {
+    } else if merged > 0 || full_len > MAX_WIRE_FRAME_BYTES && !may_have_any_length(bytes, link) {
         intake.add_unsplit_frame(link, bytes, full_len, at_ns, input);
     } else {
         intake.add_frame_as(link, bytes, full_len, at_ns, input);
     }
 }
 
-/// Reports whether a frame is from the loopback interface of Linux, which has packets of 64 KiB and no addresses.
-fn is_of_loopback(bytes: &[u8], link: LinkKind) -> bool {
+/// Reports whether a frame of any length may have been on its link: the loopback interface of Linux has packets of 64
+/// KiB and no addresses, and links other than Ethernet may have longer packets, too.
+fn may_have_any_length(bytes: &[u8], link: LinkKind) -> bool {
     link != LinkKind::Ethernet || bytes.starts_with(&[0; 12])
 }
 
@@ -330,7 +331,7 @@ impl PacketSource for FileSource {
         self.shared.pace.as_ref().map_or_else(|| self.clock.capture_time_ns(), ReplayPace::replay_time_ns)
     }
 
-    fn may_be_held(&self) -> bool {
+    fn can_hold_back_packets(&self) -> bool {
         self.shared.may_be_held
     }
 

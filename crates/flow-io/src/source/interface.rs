@@ -1,6 +1,7 @@
 //! The kernel's own counters of an interface, from when its rings were opened until they were shut.
 //!
-//! Both take a moment in which packets may arrive. Counters are read before and after, and the truth lies in between.
+//! Opening and shutting take a moment in which packets may arrive. The counters are read before and after it, and the
+//! true number lies in between.
 
 use crate::Error;
 use crate::ledger::InterfaceTotals;
@@ -58,13 +59,13 @@ impl InterfaceCounts {
     }
 
     /// Reads the counters again. Call it when all rings are open.
-    pub(crate) fn count_opened_interface(&mut self) -> Result<(), Error> {
+    pub(crate) fn read_counters_after_opening(&mut self) -> Result<(), Error> {
         self.start.after = self.links.read_counters(self.index)?;
         Ok(())
     }
 
     /// Reads the counters at the end. Call it before a ring is shut, and after it.
-    pub(crate) fn count_shut_interface(&mut self) {
+    pub(crate) fn read_counters_at_shutdown(&mut self) {
         // A removed interface has no counters, and the ledger reports this.
         if let Ok(now) = self.links.read_counters(self.index) {
             self.end.get_or_insert_with(|| CounterReadingPair::at_once(now)).after = now;
@@ -87,7 +88,7 @@ impl InterfaceCounts {
     }
 }
 
-// Some drivers start from zero when the interface is brought up again: then the counter itself is the best there is.
+// Some drivers start from zero when the interface is brought up again: then the counter itself is the best estimate.
 fn count_since_start(start: u64, now: u64) -> u64 {
     now.checked_sub(start).unwrap_or(now)
 }

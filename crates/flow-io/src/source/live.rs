@@ -21,7 +21,8 @@ const FRAME_BYTES_BEYOND_MTU: usize = 14 + 2 * 4;
 const RING_CHECK_INTERVAL_NS: u64 = 1_000_000;
 /// A frame that is further behind the one before it was stamped by a clock that was set back.
 const CLOCK_SET_BACK_THRESHOLD_NS: u64 = 1_000_000_000;
-/// Time that the kernel may take to hand over the last block. It takes a few milliseconds unless a processor stands still.
+/// Time that the kernel may take to hand over the last block. It takes a few milliseconds unless
+/// a processor is stalled.
 const LAST_BLOCK_TIMEOUT_NS: u64 = 5_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +57,7 @@ impl LiveOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenMethod {
     Packet,
-    /// Frames, trimmed, by an XDP program.
+    /// Frames, cut to the snap length by an XDP program.
     Xdp,
     /// Unified headers, made by an XDP program.
     Headers,
@@ -75,7 +76,7 @@ struct LiveStamp {
     input: u16,
     /// The latest time so far.
     last_ns: u64,
-    /// Bytes of a frame as long as the interface sends and receives.
+    /// Bytes of the longest frame that the interface sends and receives.
     longest: usize,
     sent: SentCounts,
 }
@@ -125,12 +126,12 @@ pub fn open_live_sources(
                 .collect())
         }
         ListenMethod::Xdp => {
-            let tap = XdpTap::open_interface(location, &driver_mode_options(options))?;
+            let tap = XdpTap::open_interface(location, &xdp_tap_options(options))?;
             let offset = tap.offset();
             Ok(vec![source(LiveTap::Xdp(tap), offset)])
         }
         ListenMethod::Headers => {
-            let tap = HeaderListener::open_interface(location, &driver_mode_options(options))?;
+            let tap = HeaderListener::open_interface(location, &xdp_tap_options(options))?;
             let offset = tap.offset();
             Ok(vec![source(LiveTap::Headers(tap), offset)])
         }
@@ -138,7 +139,7 @@ pub fn open_live_sources(
 }
 
 /// Options of an XDP tap that passes all packets on to the kernel's stack.
-fn driver_mode_options(options: LiveOptions) -> XdpTapOptions {
+fn xdp_tap_options(options: LiveOptions) -> XdpTapOptions {
     XdpTapOptions { filter: None, snap_len: Some(options.snap_len), pass: true }
 }
 
@@ -153,7 +154,7 @@ impl LiveTap {
             Self::Headers(tap) => tap.receive_headers(room, &mut |header| {
                 let at_ns = stamp.update_latest_time(stamp.wall_time_ns(header.at));
                 if header.is_record {
-                    intake.add_header(header.bytes, header.full_len, at_ns, stamp.input);
+                    intake.add_unified_header(header.bytes, header.full_len, at_ns, stamp.input);
                 } else {
                     intake.add_frame(header.bytes, header.full_len, at_ns, stamp.input);
                 }
@@ -163,7 +164,7 @@ impl LiveTap {
 
     /// Reports whether no packet lies in a block that the kernel still fills. A ring that cannot be read any more
     /// has nothing to give.
-    fn is_read(&mut self) -> bool {
+    fn is_ring_drained(&mut self) -> bool {
         let Self::Packet(tap) = self else { return true };
         tap.ring_progress().map_or(true, RingProgress::is_read)
     }
@@ -208,7 +209,7 @@ impl LiveStamp {
     }
 
     /// Measures the offset of stamps of the monotonic clock again if the clock was set.
-    fn follow_wall_clock(&mut self) {
+    fn update_offset_if_clock_was_set(&mut self) {
         let offset_ns = clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns()).cast_signed();
         if offset_ns.abs_diff(self.offset_ns) > CLOCK_SET_BACK_THRESHOLD_NS {
             self.offset_ns = clock::realtime_offset().offset_ns;
@@ -231,8 +232,8 @@ impl LiveSource {
     }
 
     /// Reads the interface's counters, before and after its ring is shut.
-    fn count_shut_interface(&self) {
-        self.interface.lock().unwrap_or_else(PoisonError::into_inner).count_shut_interface();
+    fn read_counters_at_shutdown(&self) {
+        self.interface.lock().unwrap_or_else(PoisonError::into_inner).read_counters_at_shutdown();
     }
 
     /// Reports whether the ring has been closed for so long that all packets on their way into it have arrived and were given.
@@ -241,7 +242,7 @@ impl LiveSource {
         let now_ns = clock::monotonic_ns();
         // A block that the kernel never hands over must not keep the meter from ending.
         now_ns > shut_ns + LAST_BLOCK_TIMEOUT_NS
-            || (now_ns > shut_ns + 3 * PacketTap::MAX_DELIVERY_DELAY.as_u64() && self.tap.is_read())
+            || (now_ns > shut_ns + 3 * PacketTap::MAX_DELIVERY_DELAY.as_u64() && self.tap.is_ring_drained())
     }
 }
 
@@ -249,7 +250,7 @@ impl PacketSource for LiveSource {
     fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
         if !matches!(self.tap, LiveTap::Packet(_)) {
             // The kernel's stamps of a packet socket are of the real-time clock already.
-            self.stamp.follow_wall_clock();
+            self.stamp.update_offset_if_clock_was_set();
         }
         let given = self.tap.receive_frames(intake, &mut self.stamp)?;
         self.delivered += given as u64;
@@ -266,7 +267,7 @@ impl PacketSource for LiveSource {
         }
         // Younger packets may still be on their way into the ring. Older ones may be in a block that the kernel has not handed over.
         let now = clock::wall_clock_ns().saturating_sub(PacketTap::MAX_DELIVERY_DELAY.as_u64());
-        if self.tap.is_read() {
+        if self.tap.is_ring_drained() {
             self.stamp.update_latest_time(now);
         }
         self.stamp.last_ns
@@ -309,13 +310,13 @@ impl PacketSource for LiveSource {
     fn stop_receiving(&mut self) -> Result<(), Error> {
         // A worker that was told to stop calls this at every interval; only the first call counts.
         if self.shut_ns.is_none() {
-            self.count_shut_interface();
+            self.read_counters_at_shutdown();
             match &mut self.tap {
                 LiveTap::Packet(tap) => tap.stop_receiving()?,
                 LiveTap::Xdp(tap) => tap.stop_receiving()?,
                 LiveTap::Headers(tap) => tap.stop_receiving()?,
             }
-            self.count_shut_interface();
+            self.read_counters_at_shutdown();
             self.shut_ns = Some(clock::monotonic_ns());
         }
         Ok(())

@@ -10,7 +10,7 @@ use super::clock::CaptureClock;
 use super::spread::worker_index_of_frame;
 use crate::Error;
 use packetrig_engine::recorded::RecordedBytes;
-use packetrig_flow::parse::{LinkKind, unread_header_name};
+use packetrig_flow::parse::{LinkKind, describe_unread_link_type};
 use packetrig_units::clamp_to_u32;
 use packetrig_wire::pcap::{CaptureDamage, CaptureDecoder, CaptureElement, CaptureRecord};
 use std::collections::{BTreeMap, VecDeque};
@@ -46,7 +46,10 @@ impl ReadCounts {
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if self.is_stopped() {
-            remarks.push("stopped before the end of the files: the remaining packets were not read".into());
+            remarks.push(
+                "the meter was stopped before the end of the files: the remaining packets were not read"
+                    .into(),
+            );
         }
         remarks
     }
@@ -61,7 +64,7 @@ impl ReadCounts {
         self.stopped.load(Ordering::Acquire)
     }
 
-    pub(super) fn record_read_stop(&self) {
+    pub(super) fn mark_stopped(&self) {
         self.stopped.store(true, Ordering::Release);
     }
 
@@ -133,10 +136,10 @@ impl CaptureReader {
             let after = self.fill_block_from(&mut open, block)?;
             if !matches!(after, BlockReadState::More) {
                 for (link_type, packets) in &open.unread {
-                    let name = unread_header_name(*link_type);
+                    let name = describe_unread_link_type(*link_type);
                     let file = open.path.display();
                     self.read
-                        .add_remark(format!("{file}: {packets} packets of link type {name} are not read"));
+                        .add_remark(format!("{file}: {packets} packets of link type {name} are not metered"));
                 }
                 open.long_packets_remark().into_iter().for_each(|remark| self.read.add_remark(remark));
             }

@@ -13,7 +13,7 @@ pub(crate) fn worker_index_of_frame(frame: &[u8], link: LinkKind, workers: usize
     if workers < 2 {
         return 0;
     }
-    let hash = number_of_frame(frame, link).unwrap_or(0);
+    let hash = hash_frame_addresses(frame, link).unwrap_or(0);
     // The high half of the product is below `workers` and spreads evenly over any number of them.
     #[expect(clippy::cast_possible_truncation, reason = "it is less than `workers`")]
     let worker = ((u128::from(hash) * workers as u128) >> 64) as usize;
@@ -21,7 +21,7 @@ pub(crate) fn worker_index_of_frame(frame: &[u8], link: LinkKind, workers: usize
 }
 
 /// Hashes the addresses to a number that both directions of a flow have in common; `None` if the frame is not IP.
-pub(crate) fn number_of_frame(frame: &[u8], link: LinkKind) -> Option<u64> {
+pub(crate) fn hash_frame_addresses(frame: &[u8], link: LinkKind) -> Option<u64> {
     let NetworkHeader { version, at } = find_ip_header(frame, link)?;
     match version {
         4 => Some(mix_symmetric(read_be32(frame, at + 12)?.into(), read_be32(frame, at + 16)?.into())),
@@ -46,12 +46,12 @@ fn read_be64(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
 
-/// Hashes addresses to the number of [`number_of_frame`]; IPv4 addresses are mapped into IPv6.
-pub(crate) fn number_of_addresses(source: [u8; 16], destination: [u8; 16]) -> u64 {
+/// Hashes addresses to the number of [`hash_frame_addresses`]; IPv4 addresses are mapped into IPv6.
+pub(crate) fn hash_addresses(source: [u8; 16], destination: [u8; 16]) -> u64 {
     mix_symmetric(fold_address(source), fold_address(destination))
 }
 
-// This function must give the same numbers as `number_of_frame`: meters of frames and of headers may have shares
+// This function must give the same numbers as `hash_frame_addresses`: meters of frames and of headers may have shares
 // of the same traffic.
 fn fold_address(address: [u8; 16]) -> u64 {
     if address[..12] == IPV4_MAPPED_PREFIX {

@@ -1,5 +1,5 @@
-//! Values of a column as numbers in a dictionary, as Parquet stores them. A value that thousands of rows
-//! share is decoded and tested once.
+//! Values of a column as indexes into a dictionary, as in Parquet. A value that thousands of rows share is
+//! decoded and tested once.
 
 use crate::rows::filter_rows;
 use parquet::errors::{ParquetError, Result as ParquetResult};
@@ -9,13 +9,13 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct CodedCells<T> {
     dictionary: Arc<[T]>,
-    /// Places in the dictionary. All are within it.
+    /// For each row, the index of its value in the dictionary. Every index is below the length of the dictionary.
     codes: Vec<u32>,
 }
 
 impl<T: PartialEq> PartialEq for CodedCells<T> {
     fn eq(&self, other: &Self) -> bool {
-        // Equal values may have different numbers in other dictionaries.
+        // Two dictionaries may have the same value at different indexes.
         self.iter().eq(other.iter())
     }
 }
@@ -36,17 +36,17 @@ impl<T> CodedCells<T> {
         self.codes.iter().map(|&code| &self.dictionary[code as usize])
     }
 
-    /// Values of the dictionary, whether rows have them or not.
+    /// Number of values in the dictionary, including values that no row has.
     pub(crate) fn dictionary_length(&self) -> usize {
         self.dictionary.len()
     }
 
-    /// Makes something of each value of the dictionary, once.
+    /// Replaces every value by the result of `map`, which is called once for each value of the dictionary.
     pub(crate) fn map_values<U>(&self, map: impl Fn(&T) -> U) -> CodedCells<U> {
         CodedCells { dictionary: self.dictionary.iter().map(map).collect(), codes: self.codes.clone() }
     }
 
-    /// Removes the rows with a value that the filter does not keep.
+    /// Removes from `rows` the rows whose value does not pass `is_kept`.
     pub(crate) fn retain_rows(&self, rows: &mut Vec<usize>, is_kept: impl Fn(&T) -> bool) {
         if self.dictionary.len() > rows.len() {
             return filter_rows(rows, |row| self.get(row).is_some_and(&is_kept));
@@ -57,9 +57,9 @@ impl<T> CodedCells<T> {
     }
 }
 
-/// Joins the rows of several pages.
+/// Joins the rows of several pages, and their dictionaries.
 pub(super) struct DictionaryJoiner<T> {
-    /// The dictionaries of the pages, each once, with its place in the joined one.
+    /// The dictionaries of the pages, each once, with the index of its first value in the joined dictionary.
     dictionaries: Vec<(Arc<[T]>, usize)>,
     codes: Vec<u32>,
 }
@@ -75,12 +75,13 @@ impl<T: Clone> DictionaryJoiner<T> {
         if codes.iter().any(|&code| code as usize >= dictionary.len()) {
             return Err(ParquetError::General("a value is not in its dictionary".into()));
         }
-        let place = self.place_of(dictionary);
+        let place = self.add_dictionary_once(dictionary);
         self.codes.extend(codes.iter().map(|code| place + code));
         Ok(())
     }
 
-    fn place_of(&mut self, dictionary: &Arc<[T]>) -> u32 {
+    /// Adds a dictionary unless it was added before. Returns the index of its first value in the joined dictionary.
+    fn add_dictionary_once(&mut self, dictionary: &Arc<[T]>) -> u32 {
         let known = self.dictionaries.iter().find(|(known, _)| Arc::ptr_eq(known, dictionary));
         let place = if let Some((_, place)) = known {
             *place
@@ -89,12 +90,12 @@ impl<T: Clone> DictionaryJoiner<T> {
             self.dictionaries.push((Arc::clone(dictionary), behind));
             behind
         };
-        // The rows of a chunk and one dictionary of a page: far below 2^32.
+        // The dictionaries for the rows of one chunk have far fewer than 2^32 values.
         u32::try_from(place).unwrap_or(u32::MAX)
     }
 
     pub(super) fn into_cells(self) -> CodedCells<T> {
-        // Nearly all chunks have the one dictionary of their column, and nothing is copied.
+        // Nearly all chunks use a single dictionary, that of their column: then no value is copied.
         let dictionary = match &self.dictionaries[..] {
             [(only, _)] => Arc::clone(only),
             several => several.iter().flat_map(|(dictionary, _)| dictionary.iter().cloned()).collect(),

@@ -1,4 +1,5 @@
-//! Decodes Parquet's mixture of run lengths and packed bits, in which numbers of dictionaries and levels of nulls are stored.
+//! Decodes Parquet's hybrid of run-length encoding and bit packing, in which dictionary indexes and
+//! definition levels are stored.
 
 use parquet::errors::{ParquetError, Result as ParquetResult};
 
@@ -11,15 +12,15 @@ pub(super) fn decode_hybrid(mut bytes: &[u8], width: u8, count: usize) -> Parque
     if width > 32 {
         return Err(damaged_page_error());
     }
-    // At most the rows of a page, which the caller has bounded.
+    // `count` is at most the number of rows of a page, which the caller has limited.
     let mut numbers = Vec::with_capacity(count);
     while numbers.len() < count {
         let left = count - numbers.len();
-        let head = take_varint(&mut bytes).ok_or_else(damaged_page_error)?;
+        let head = read_varint(&mut bytes).ok_or_else(damaged_page_error)?;
         let length = usize::try_from(head >> 1).map_err(|_| damaged_page_error())?;
         if head & 1 == 0 {
             let value =
-                take_number(&mut bytes, usize::from(width.div_ceil(8))).ok_or_else(damaged_page_error)?;
+                read_number(&mut bytes, usize::from(width.div_ceil(8))).ok_or_else(damaged_page_error)?;
             // An empty run would let a file keep the loop busy.
             if length == 0 {
                 return Err(damaged_page_error());
@@ -27,7 +28,7 @@ pub(super) fn decode_hybrid(mut bytes: &[u8], width: u8, count: usize) -> Parque
             numbers.extend(std::iter::repeat_n(value, length.min(left)));
         } else {
             let packed = length.checked_mul(usize::from(width)).ok_or_else(damaged_page_error)?;
-            // The last group may be cut off behind the last value.
+            // The last group may be cut off after its last value.
             let taken = packed.min(bytes.len());
             let (group, rest) = bytes.split_at(taken);
             let values = length.saturating_mul(8).min(left);
@@ -46,14 +47,14 @@ fn unpack_bits(bytes: &[u8], width: u8, count: usize, numbers: &mut Vec<u32>) {
     let width = usize::from(width);
     numbers.extend((0..count).map(|at| {
         let bit = at * width;
-        let window = window_at(bytes, bit / 8);
+        let window = zero_padded_u64_at(bytes, bit / 8);
         // At most 32 bits follow at most 7 other bits: they are within the window. The mask leaves 32 bits.
         u32::try_from(window >> (bit % 8) & mask).unwrap_or(u32::MAX)
     }));
 }
 
-/// Eight bytes from a place on; zeros behind the end.
-fn window_at(bytes: &[u8], at: usize) -> u64 {
+/// The eight bytes from index `at` on as a little-endian number. Bytes after the end count as zero.
+fn zero_padded_u64_at(bytes: &[u8], at: usize) -> u64 {
     if let Some(window) = bytes.get(at..at + 8).and_then(|window| window.first_chunk()) {
         return u64::from_le_bytes(*window);
     }
@@ -63,7 +64,7 @@ fn window_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(last)
 }
 
-fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
         let (&byte, rest) = bytes.split_first()?;
@@ -76,14 +77,14 @@ fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-fn take_number(bytes: &mut &[u8], length: usize) -> Option<u32> {
+fn read_number(bytes: &mut &[u8], length: usize) -> Option<u32> {
     let (number, rest) = bytes.split_at_checked(length)?;
     *bytes = rest;
     Some(number.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte)))
 }
 
 fn damaged_page_error() -> ParquetError {
-    ParquetError::General("a page has fewer values than its header states".into())
+    ParquetError::General("a page is damaged: its packed values do not match its header".into())
 }
 
 #[cfg(test)]

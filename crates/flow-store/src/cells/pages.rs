@@ -1,4 +1,5 @@
-//! Reads columns of bytes page by page and keeps their dictionaries: the reader of the library copies a counted reference for each row.
+//! Reads byte columns page by page and keeps their dictionaries. The reader of the `parquet` library would clone a
+//! reference-counted value for each row.
 
 use super::coded::{CodedCells, DictionaryJoiner};
 use super::hybrid::decode_hybrid;
@@ -8,31 +9,37 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::ColumnChunkMetaData;
 use std::sync::Arc;
 
-/// Maximum number of rows of a page: writers make pages of about a megabyte, and the rows of this many could be held anyway.
+/// Maximum number of rows of a page. Writers make pages of about a megabyte, which have far fewer rows; the limit
+/// bounds the memory that a damaged page can take.
 const MAX_ROWS: usize = 1 << 24;
 
-/// A value that columns of bytes hold.
+/// A value of a byte column.
 pub(crate) trait ByteValue: Clone + Default {
-    /// Reads it from its bytes.
-    fn from_value(bytes: &[u8]) -> ParquetResult<Self>;
+    /// Decodes the value from its bytes.
+    fn from_bytes(bytes: &[u8]) -> ParquetResult<Self>;
 }
 
 impl<const N: usize> ByteValue for [u8; N]
 where
     Self: Default,
 {
-    fn from_value(bytes: &[u8]) -> ParquetResult<Self> {
-        bytes.try_into().map_err(|_| ParquetError::General("an address has the wrong length".into()))
+    fn from_bytes(bytes: &[u8]) -> ParquetResult<Self> {
+        bytes.try_into().map_err(|_| {
+            ParquetError::General(format!("an address has {} bytes instead of {N}", bytes.len()))
+        })
     }
 }
 
 impl ByteValue for Box<str> {
-    fn from_value(bytes: &[u8]) -> ParquetResult<Self> {
-        std::str::from_utf8(bytes).map(Self::from).map_err(|error| ParquetError::General(error.to_string()))
+    fn from_bytes(bytes: &[u8]) -> ParquetResult<Self> {
+        std::str::from_utf8(bytes)
+            .map(Self::from)
+            .map_err(|error| ParquetError::General(format!("a text is not valid UTF-8: {error}")))
     }
 }
 
-/// Returns whether [`PagedColumn`] can read a column: it knows the encodings that nearly all writers use.
+/// Returns whether [`PagedColumn`] can read a column: a byte column that is not nested, in the encodings that
+/// nearly all writers use.
 pub(crate) fn is_column_readable(column: &ColumnChunkMetaData) -> bool {
     let descriptor = column.column_descr();
     let is_bytes =
@@ -46,12 +53,12 @@ pub(crate) fn is_column_readable(column: &ColumnChunkMetaData) -> bool {
 /// A column of a row group, read from the start to the end.
 pub(crate) struct PagedColumn<T> {
     pages: Box<dyn PageReader>,
-    /// Bytes of a value of a fixed length.
+    /// Length of each value in bytes; `None` if each value is stored after its own length.
     fixed_length: Option<usize>,
-    /// The last value of each dictionary is then the default, which rows without a value have.
+    /// The column may have nulls. The last value of each dictionary is then the default value, which stands for a null.
     may_be_null: bool,
     dictionary: Arc<[T]>,
-    /// The rows of the page that have not been read.
+    /// The page that is being read; its rows from `next` on have not been read.
     current: DecodedPage<T>,
 }
 
@@ -71,7 +78,7 @@ impl<T: ByteValue> PagedColumn<T> {
             pages,
             fixed_length: is_fixed.then_some(length),
             may_be_null,
-            // Pages of nulls only may have no dictionary before them.
+            // There may be no dictionary page before pages that have only nulls.
             dictionary: to_dictionary(Vec::new(), may_be_null),
             current: DecodedPage { dictionary: Arc::from([]), codes: Vec::new(), next: 0 },
         }
@@ -82,7 +89,7 @@ impl<T: ByteValue> PagedColumn<T> {
         let mut joiner = DictionaryJoiner::with_capacity(rows);
         let mut left = rows;
         while left > 0 {
-            let page = self.page_with_rows()?;
+            let page = self.load_page_with_rows()?;
             let end = page.codes.len().min(page.next + left);
             joiner.append_codes(&page.dictionary, &page.codes[page.next..end])?;
             left -= end - page.next;
@@ -91,7 +98,7 @@ impl<T: ByteValue> PagedColumn<T> {
         Ok(joiner.into_cells())
     }
 
-    /// Passes over the next rows. Whole pages are not decoded.
+    /// Skips the next rows. A page that is skipped as a whole is not decoded.
     pub(crate) fn skip_rows(&mut self, mut rows: usize) -> ParquetResult<()> {
         let page = &mut self.current;
         let here = rows.min(page.codes.len() - page.next);
@@ -105,7 +112,7 @@ impl<T: ByteValue> PagedColumn<T> {
                     rows -= whole;
                 }
                 _ => {
-                    let page = self.page_with_rows()?;
+                    let page = self.load_page_with_rows()?;
                     let here = rows.min(page.codes.len() - page.next);
                     page.next += here;
                     rows -= here;
@@ -115,12 +122,13 @@ impl<T: ByteValue> PagedColumn<T> {
         Ok(())
     }
 
-    /// The page with the next row.
-    fn page_with_rows(&mut self) -> ParquetResult<&mut DecodedPage<T>> {
+    /// Returns the page with the next row. Reads and decodes the next page if all rows of the current
+    /// one have been read.
+    fn load_page_with_rows(&mut self) -> ParquetResult<&mut DecodedPage<T>> {
         while self.current.next == self.current.codes.len() {
             match self.pages.get_next_page()?.ok_or_else(unexpected_end_error)? {
                 Page::DictionaryPage { buf, num_values, .. } => {
-                    let values = self.plain_values(&buf, num_values as usize)?;
+                    let values = self.decode_plain_values(&buf, num_values as usize)?;
                     self.dictionary = to_dictionary(values, self.may_be_null);
                 }
                 Page::DataPage { buf, num_values, encoding, .. } => {
@@ -163,22 +171,22 @@ impl<T: ByteValue> PagedColumn<T> {
         let given = if self.may_be_null { levels.iter().filter(|level| **level == 1).count() } else { rows };
         let (dictionary, codes) = match encoding {
             Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => {
-                // A page of nulls only may have no width.
+                // A page that has only nulls may have no byte with the width.
                 let (width, packed) = values.split_first().unwrap_or((&0, &[]));
                 (Arc::clone(&self.dictionary), decode_hybrid(packed, *width, given)?)
             }
             _ => {
-                let values = self.plain_values(values, given)?;
+                let values = self.decode_plain_values(values, given)?;
                 (to_dictionary(values, self.may_be_null), (0..).take(given).collect())
             }
         };
-        let codes = if self.may_be_null { codes_with_nulls(&dictionary, codes, &levels) } else { codes };
+        let codes = if self.may_be_null { insert_null_codes(&dictionary, codes, &levels) } else { codes };
         Ok(DecodedPage { dictionary, codes, next: 0 })
     }
 
-    /// Reads values that follow each other.
-    fn plain_values(&self, mut bytes: &[u8], count: usize) -> ParquetResult<Vec<T>> {
-        // Every value has a byte at least, but empty words have four for their length.
+    /// Decodes values in the encoding PLAIN: one directly after the other.
+    fn decode_plain_values(&self, mut bytes: &[u8], count: usize) -> ParquetResult<Vec<T>> {
+        // Every value takes at least one byte (an empty word has four bytes of length), so this bounds the allocation.
         let mut values = Vec::with_capacity(count.min(bytes.len()));
         for _ in 0..count {
             let length = if let Some(length) = self.fixed_length {
@@ -189,13 +197,14 @@ impl<T: ByteValue> PagedColumn<T> {
                 u32::from_le_bytes(*length) as usize
             };
             let (value, rest) = bytes.split_at_checked(length).ok_or_else(unexpected_end_error)?;
-            values.push(T::from_value(value)?);
+            values.push(T::from_bytes(value)?);
             bytes = rest;
         }
         Ok(values)
     }
 }
 
+/// Makes a dictionary of the values. If the column may have nulls, the default value comes last and stands for them.
 fn to_dictionary<T: ByteValue>(mut values: Vec<T>, may_be_null: bool) -> Arc<[T]> {
     if may_be_null {
         values.push(T::default());
@@ -203,15 +212,15 @@ fn to_dictionary<T: ByteValue>(mut values: Vec<T>, may_be_null: bool) -> Arc<[T]
     values.into()
 }
 
-/// Gives the rows without a value the last one of the dictionary.
-fn codes_with_nulls<T>(dictionary: &[T], codes: Vec<u32>, levels: &[u32]) -> Vec<u32> {
+/// Inserts a code for each null: that of the last value of the dictionary.
+fn insert_null_codes<T>(dictionary: &[T], codes: Vec<u32>, levels: &[u32]) -> Vec<u32> {
     let null = u32::try_from(dictionary.len() - 1).unwrap_or(u32::MAX);
     let mut given = codes.into_iter();
     // The number of codes equals the number of levels with the value 1.
     levels.iter().map(|level| if *level == 1 { given.next().unwrap_or(null) } else { null }).collect()
 }
 
-/// Splits the levels of a page of the first version from its values: they have their length before them.
+/// Splits a data page of version 1 into its definition levels, which are stored after their length, and its values.
 fn split_page_levels(page: &[u8]) -> ParquetResult<(&[u8], &[u8])> {
     let split = page
         .split_first_chunk()

@@ -29,9 +29,15 @@ pub(super) fn post_body(
         Some("200") if !head.contains("X-ClickHouse-Exception-Code") => Ok(()),
         Some(status) => {
             let shown = one_line(body.trim(), MAX_SHOWN_ANSWER_CHARACTERS);
-            Err(Error::Refused { peer, said: format!("status {status}: {shown}") })
+            Err(Error::Refused {
+                peer,
+                said: format!("the server answered with HTTP status {status}: {shown}"),
+            })
         }
-        None => Err(Error::Refused { peer, said: "its answer is not HTTP".into() }),
+        None => Err(Error::Refused {
+            peer,
+            said: "the answer is not HTTP; check that the port is that of ClickHouse's HTTP interface".into(),
+        }),
     }
 }
 
@@ -59,8 +65,8 @@ fn send_request(
     }
     head.extend(["\r\nContent-Length: ", &body.len().to_string(), "\r\n\r\n"]);
     stream.write_all(head.as_bytes())?;
-    // A refusing server may answer and close before it has read everything. The answer explains more than the
-    // broken pipe does.
+    // A server that refuses the request may answer and close the connection before it has read everything. Its answer
+    // explains more than the error of the broken connection does.
     let sent = stream.write_all(body);
     let mut answer = Vec::new();
     // The peer decides how long its answer is, so it needs a bound.

@@ -8,7 +8,7 @@ use packetrig_flow::element::{ElementKind, ElementValue};
 pub(super) fn create_table_statement(database: &str, table: &str) -> String {
     let lines: Vec<_> = flow_columns()
         .iter()
-        .map(|column| format!("    `{}` {}", column.name, column_type(column)))
+        .map(|column| format!("    `{}` {}", column.name, column_type_with_codec(column)))
         .collect();
     format!(
         "CREATE TABLE IF NOT EXISTS `{database}`.`{table}`\n(\n{}\n)\nENGINE = MergeTree\n\
@@ -19,9 +19,9 @@ pub(super) fn create_table_statement(database: &str, table: &str) -> String {
 
 /// The statement that adds missing columns to a table of an earlier version, and widens columns that were narrower.
 pub(super) fn alter_table_statement(database: &str, table: &str) -> String {
-    let additions = flow_columns()
-        .iter()
-        .map(|column| format!("ADD COLUMN IF NOT EXISTS `{}` {}", column.name, column_type(column)));
+    let additions = flow_columns().iter().map(|column| {
+        format!("ADD COLUMN IF NOT EXISTS `{}` {}", column.name, column_type_with_codec(column))
+    });
     let widenings = WIDENED_COLUMNS.iter().map(|(name, kind)| format!("MODIFY COLUMN `{name}` {kind}"));
     format!(
         "ALTER TABLE `{database}`.`{table}` {}",
@@ -34,13 +34,14 @@ pub(super) fn insert_statement(database: &str, table: &str) -> String {
     format!("INSERT INTO `{database}`.`{table}` ({}) FORMAT RowBinary", column_names())
 }
 
-/// Like [`insert_statement`], for a table that the user may not change. It names the types of the rows: narrower columns take the low bits.
+/// Like [`insert_statement`], for a table that the user may not change. The statement names the types of the sent
+/// values, so that ClickHouse converts them: a narrower column of the table gets the low bits.
 pub(super) fn typed_insert_statement(database: &str, table: &str) -> String {
     let names = column_names();
     let types: Vec<_> = flow_columns()
         .iter()
         // `input` takes the types as a text in quotes, so the quotes of `'UTC'` are escaped.
-        .map(|column| format!("{} {}", column.name, plain_column_type(column).replace('\'', "\\'")))
+        .map(|column| format!("{} {}", column.name, column_type_without_codec(column).replace('\'', "\\'")))
         .collect();
     let types = types.join(", ");
     format!(
@@ -56,13 +57,13 @@ fn column_names() -> String {
 const WIDENED_COLUMNS: [(&str, &str); 2] =
     [("tcpControlBits", "UInt16"), ("reverseTcpControlBits", "UInt16")];
 
-/// The type of a column.
-fn plain_column_type(column: &FlowColumn) -> &'static str {
-    column_type(column).split(" CODEC").next().unwrap_or_default()
+/// The type of a column, without its compression codec.
+fn column_type_without_codec(column: &FlowColumn) -> &'static str {
+    column_type_with_codec(column).split(" CODEC").next().unwrap_or_default()
 }
 
-/// The type of a column, and how it is packed.
-fn column_type(column: &FlowColumn) -> &'static str {
+/// The type of a column, and its compression codec if it has one.
+fn column_type_with_codec(column: &FlowColumn) -> &'static str {
     match column.kind {
         ElementKind::Unsigned(8) => "UInt8",
         ElementKind::Unsigned(16) => "UInt16",

@@ -1,4 +1,4 @@
-//! The columns of a stored ledger, and the way back from stored values to a ledger.
+//! The columns of a stored ledger, and the conversion of stored values back to a ledger.
 
 use crate::RecordMaker;
 use packetrig_flow::element::{ElementKind, ElementValue};
@@ -13,7 +13,7 @@ pub struct LedgerRow {
     pub ledger: MeterLedger,
 }
 
-/// A number of the ledger table. Numbers that some sources do not count can be absent.
+/// A column of the ledger table. A number that some sources do not count can be absent.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerColumn {
     pub name: &'static str,
@@ -23,11 +23,14 @@ pub struct LedgerColumn {
     pub value: fn(&LedgerRow) -> Option<ElementValue<'static>>,
 }
 
-const fn number(name: &'static str, value: fn(&LedgerRow) -> Option<ElementValue<'static>>) -> LedgerColumn {
+const fn number_column(
+    name: &'static str,
+    value: fn(&LedgerRow) -> Option<ElementValue<'static>>,
+) -> LedgerColumn {
     LedgerColumn { name, kind: ElementKind::Unsigned(64), optional: false, value }
 }
 
-const fn optional_number(
+const fn optional_number_column(
     name: &'static str,
     value: fn(&LedgerRow) -> Option<ElementValue<'static>>,
 ) -> LedgerColumn {
@@ -36,16 +39,16 @@ const fn optional_number(
 
 macro_rules! ledger {
     ($row:ident, $($name:literal => $value:expr;)*) => {
-        [$(number($name, |$row| Some(ElementValue::Number($value)))),*]
+        [$(number_column($name, |$row| Some(ElementValue::Number($value)))),*]
     };
 }
 
 macro_rules! carried {
     ($($name:literal $field:ident;)*) => {
         [$(
-            number(concat!($name, "Records"), |row| Some(ElementValue::Number(row.ledger.export.$field.records))),
-            number(concat!($name, "Packets"), |row| Some(ElementValue::Number(row.ledger.export.$field.packets))),
-            number(concat!($name, "Octets"), |row| Some(ElementValue::Number(row.ledger.export.$field.bytes))),
+            number_column(concat!($name, "Records"), |row| Some(ElementValue::Number(row.ledger.export.$field.records))),
+            number_column(concat!($name, "Packets"), |row| Some(ElementValue::Number(row.ledger.export.$field.packets))),
+            number_column(concat!($name, "Octets"), |row| Some(ElementValue::Number(row.ledger.export.$field.bytes))),
         )*]
     };
 }
@@ -72,8 +75,8 @@ const OWNER_COLUMNS: [LedgerColumn; 3] = [
 ];
 
 const CAPTURE_COLUMNS: [LedgerColumn; 2] = [
-    optional_number("captureArrived", |row| row.ledger.capture.arrived.map(ElementValue::Number)),
-    optional_number("captureDriverDropped", |row| {
+    optional_number_column("captureArrived", |row| row.ledger.capture.arrived.map(ElementValue::Number)),
+    optional_number_column("captureDriverDropped", |row| {
         row.ledger.capture.driver_dropped.map(ElementValue::Number)
     }),
 ];
@@ -134,34 +137,35 @@ pub fn ledger_columns() -> impl Iterator<Item = LedgerColumn> {
         .chain(MESSAGE_COLUMNS)
 }
 
-/// A ledger from its named numbers. A number without a name is zero, or absent if it can be.
+/// Makes a ledger of the numbers that `value` returns for the names of columns. A number that is missing becomes zero,
+/// or stays absent if its column is optional.
 pub fn ledger_from_numbers(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
     // Numbers are found by name: files of earlier versions lack the newer ones.
     let mut ledger = MeterLedger::default();
     let capture = &mut ledger.capture;
     capture.arrived = value("captureArrived");
     capture.driver_dropped = value("captureDriverDropped");
-    capture.ring_dropped = ledger_count_by_name("captureRingDropped", &value);
-    capture.delivered = ledger_count_by_name("captureDelivered", &value);
-    capture.sent = ledger_count_by_name("captureSent", &value);
+    capture.ring_dropped = ledger_count_or_zero("captureRingDropped", &value);
+    capture.delivered = ledger_count_or_zero("captureDelivered", &value);
+    capture.sent = ledger_count_or_zero("captureSent", &value);
     let packets = &mut ledger.packets;
-    packets.seen = ledger_count_by_name("seen", &value);
-    packets.seen_bytes = ledger_count_by_name("seenOctets", &value);
+    packets.seen = ledger_count_or_zero("seen", &value);
+    packets.seen_bytes = ledger_count_or_zero("seenOctets", &value);
     // `IGNORED_PACKET_COLUMNS` has the length of `ALL`, so a reason without a name does not compile.
     for (cause, name) in IgnoredReason::ALL.into_iter().zip(IGNORED_PACKET_COLUMNS) {
-        packets.ignored[cause as usize] = ledger_count_by_name(name, &value);
+        packets.ignored[cause as usize] = ledger_count_or_zero(name, &value);
     }
-    packets.metered = ledger_count_by_name("metered", &value);
-    packets.untracked = ledger_count_by_name("untracked", &value);
-    packets.live = ledger_count_by_name("live", &value);
-    packets.recorded = ledger_count_by_name("recorded", &value);
-    packets.records = ledger_count_by_name("records", &value);
-    packets.flows = ledger_count_by_name("flows", &value);
-    packets.evicted = ledger_count_by_name("evicted", &value);
-    packets.backwards = ledger_count_by_name("backwards", &value);
-    packets.merged = ledger_count_by_name("merged", &value);
-    packets.merged_packets = ledger_count_by_name("mergedPackets", &value);
-    packets.unsplit = ledger_count_by_name("unsplit", &value);
+    packets.metered = ledger_count_or_zero("metered", &value);
+    packets.untracked = ledger_count_or_zero("untracked", &value);
+    packets.live = ledger_count_or_zero("live", &value);
+    packets.recorded = ledger_count_or_zero("recorded", &value);
+    packets.records = ledger_count_or_zero("records", &value);
+    packets.flows = ledger_count_or_zero("flows", &value);
+    packets.evicted = ledger_count_or_zero("evicted", &value);
+    packets.backwards = ledger_count_or_zero("backwards", &value);
+    packets.merged = ledger_count_or_zero("merged", &value);
+    packets.merged_packets = ledger_count_or_zero("mergedPackets", &value);
+    packets.unsplit = ledger_count_or_zero("unsplit", &value);
     let export = &mut ledger.export;
     export.offered = carried_records_by_name("exportOffered", &value);
     export.queue_dropped = carried_records_by_name("exportQueueDropped", &value);
@@ -169,21 +173,21 @@ pub fn ledger_from_numbers(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
     export.refused = carried_records_by_name("exportRefused", &value);
     export.left_to_others = carried_records_by_name("exportLeftToOthers", &value);
     export.waiting = carried_records_by_name("exportWaiting", &value);
-    export.messages = ledger_count_by_name("exportMessages", &value);
-    export.message_bytes = ledger_count_by_name("exportMessageOctets", &value);
-    export.own_records = ledger_count_by_name("exportOwnRecords", &value);
+    export.messages = ledger_count_or_zero("exportMessages", &value);
+    export.message_bytes = ledger_count_or_zero("exportMessageOctets", &value);
+    export.own_records = ledger_count_or_zero("exportOwnRecords", &value);
     ledger
 }
 
-fn ledger_count_by_name(name: &str, value: &impl Fn(&str) -> Option<u64>) -> u64 {
+fn ledger_count_or_zero(name: &str, value: &impl Fn(&str) -> Option<u64>) -> u64 {
     value(name).unwrap_or(0)
 }
 
 fn carried_records_by_name(name: &str, value: &impl Fn(&str) -> Option<u64>) -> CarriedRecords {
     CarriedRecords {
-        records: ledger_count_by_name(&format!("{name}Records"), value),
-        packets: ledger_count_by_name(&format!("{name}Packets"), value),
-        bytes: ledger_count_by_name(&format!("{name}Octets"), value),
+        records: ledger_count_or_zero(&format!("{name}Records"), value),
+        packets: ledger_count_or_zero(&format!("{name}Packets"), value),
+        bytes: ledger_count_or_zero(&format!("{name}Octets"), value),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Rows of several row groups, column by column, as one row group.
+//! Joins the rows of several row groups, column by column, into one row group.
 
 use crate::Error;
 use crate::encode::WritableTable;
@@ -23,7 +23,7 @@ enum JoinedColumn {
     Arrays(Vec<Option<FixedLenByteArray>>),
 }
 
-/// Rows that are read and not written yet.
+/// Rows that were read and are not written yet.
 pub(super) struct JoinedRows {
     table: WritableTable,
     count: usize,
@@ -53,14 +53,15 @@ impl JoinedRows {
         Ok(())
     }
 
-    /// Makes one row group of the rows, in the order of their first column, as all row groups are.
+    /// Encodes the rows as one row group and removes them. Like in all row groups, they are in the order
+    /// of their first column.
     pub(super) fn take_encoded_group(&mut self) -> std::result::Result<EncodedGroup, Error> {
         let columns = std::mem::take(&mut self.columns);
         let mut order: Vec<usize> = (0..std::mem::take(&mut self.count)).collect();
         if let Some(JoinedColumn::Wide(times)) = columns.first() {
             order.sort_by_key(|row| times[*row]);
         }
-        // Records are counted by whoever joins files, so the row group carries none.
+        // `compact` counts the records of joined files itself, so this row group counts none.
         let (partition, carried) = (HourPartition(None), CarriedRecords::default());
         EncodedGroup::encode_group(self.table, partition, carried, |file| {
             write_columns(file, columns, &order)
@@ -75,9 +76,9 @@ fn write_columns(
 ) -> Result<()> {
     let mut group = file.next_row_group()?;
     for column in columns {
-        let mut writer = group
-            .next_column()?
-            .ok_or_else(|| ParquetError::General("the schema has fewer columns".into()))?;
+        let mut writer = group.next_column()?.ok_or_else(|| {
+            ParquetError::General("the schema has fewer columns than the joined files".into())
+        })?;
         column.write_values(&mut writer, order)?;
         writer.close()?;
     }
@@ -129,7 +130,7 @@ impl JoinedColumn {
 }
 
 fn column_kind_error() -> ParquetError {
-    ParquetError::General("a column has another kind than in this version".into())
+    ParquetError::General("a column has a different type than in this version of packetrig".into())
 }
 
 /// Reads exactly `rows` values.
@@ -146,7 +147,9 @@ fn read_values<T: DataType>(
         levels.clear();
         let (read, _, _) = reader.read_records(wanted - into.len(), Some(&mut levels), None, &mut values)?;
         if read == 0 {
-            return Err(ParquetError::General("a column has fewer values than rows".into()));
+            return Err(ParquetError::General(
+                "a column has fewer values than its row group has rows".into(),
+            ));
         }
         let mut values = values.drain(..);
         // Columns that are never null have no levels.
@@ -166,6 +169,6 @@ fn write_ordered_values<T: DataType>(
 ) -> Result<()> {
     let levels: Vec<i16> = order.iter().map(|row| i16::from(values[*row].is_some())).collect();
     let ordered: Vec<T::T> = order.iter().filter_map(|row| values[*row].clone()).collect();
-    // Levels of columns that are never null are not looked at.
+    // The writer ignores the levels of columns that are never null.
     writer.typed::<T>().write_batch(&ordered, Some(&levels), None).map(drop)
 }

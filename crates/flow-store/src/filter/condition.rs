@@ -29,7 +29,7 @@ pub(crate) enum ConditionOperand {
         shift: u8,
         mask: u64,
     },
-    /// From the first to the last packet of either direction.
+    /// Time from the first to the last packet of both directions, in units of `unit_ns`.
     Duration {
         unit_ns: u64,
     },
@@ -38,12 +38,12 @@ pub(crate) enum ConditionOperand {
         column: &'static str,
         factor: u64,
     },
-    /// One count divided by another; zero if that is zero.
+    /// One count divided by another; zero if the divisor is zero.
     Ratio {
         of: &'static str,
         per: &'static str,
     },
-    /// One number less another; zero if that is greater.
+    /// One number minus another; zero if the second number is greater.
     Difference {
         of: &'static str,
         less: &'static str,
@@ -77,7 +77,7 @@ impl ConditionOperand {
         }
     }
 
-    /// Rough cost of computing it. Cheap conditions are tested first.
+    /// Rough cost of computing the value. Cheap conditions are tested first.
     const fn cost(self) -> usize {
         match self {
             Self::Column(_) | Self::Bits { .. } => 1,
@@ -170,7 +170,7 @@ impl OperandCells<'_> {
         }
     }
 
-    /// The values of all rows, if it is a column of numbers as it is.
+    /// The values of all rows, if the operand is a whole column of numbers.
     pub(crate) const fn numbers(&self) -> Option<&[u64]> {
         match self {
             Self::Bits { cells: ColumnCells::Numbers(numbers), shift: 0, mask: u64::MAX } => {
@@ -213,7 +213,7 @@ pub(crate) fn per_second(count: u64, factor: u64, duration_ns: u64) -> u64 {
 }
 
 impl FlowCondition {
-    /// The negated condition. For flags it is that none of them is set, as in nfdump.
+    /// The negated condition. The negation of "all these flags are set" is that none of them is set, as in nfdump.
     pub(super) fn to_negated(&self) -> Self {
         let test = match &self.test {
             ValueTest::Values(set) => ValueTest::Values(set.complement()),
@@ -250,7 +250,7 @@ impl FlowCondition {
         }
     }
 
-    /// Returns whether it may hold for a row of a row group, according to the file's statistics.
+    /// Returns whether the condition may hold for a row of a row group, according to the file's statistics.
     pub(super) fn may_match_group(&self, group: &RowGroupMetaData) -> bool {
         // The file has statistics of columns only, not of bits or of values that are computed from several columns.
         let ConditionOperand::Column(column) = self.operand else { return true };
@@ -314,7 +314,7 @@ fn statistics_bounds(column: &ColumnChunkMetaData, statistics: &Statistics) -> O
         Statistics::Int32(of) => {
             let least = *of.min_opt()?;
             let greatest = *of.max_opt()?;
-            is_in_order(column, least.into()).then(|| ValueRange {
+            are_bounds_in_unsigned_order(column, least.into()).then(|| ValueRange {
                 least: least.cast_unsigned().into(),
                 greatest: greatest.cast_unsigned().into(),
             })
@@ -322,22 +322,22 @@ fn statistics_bounds(column: &ColumnChunkMetaData, statistics: &Statistics) -> O
         Statistics::Int64(of) => {
             let least = *of.min_opt()?;
             let greatest = *of.max_opt()?;
-            is_in_order(column, least).then(|| ValueRange {
+            are_bounds_in_unsigned_order(column, least).then(|| ValueRange {
                 least: least.cast_unsigned().into(),
                 greatest: greatest.cast_unsigned().into(),
             })
         }
         // Byte arrays are compared from the left as unsigned bytes, which is the order of big-endian numbers.
         Statistics::FixedLenByteArray(_) | Statistics::ByteArray(_) => Some(ValueRange {
-            least: number_from_bytes(statistics.min_bytes_opt()?)?,
-            greatest: number_from_bytes(statistics.max_bytes_opt()?)?,
+            least: address_as_number(statistics.min_bytes_opt()?)?,
+            greatest: address_as_number(statistics.max_bytes_opt()?)?,
         }),
         _ => None,
     }
 }
 
 /// Returns whether the bounds are in the order of unsigned numbers: the column is unsigned, or no value is negative.
-fn is_in_order(column: &ColumnChunkMetaData, least: i64) -> bool {
+fn are_bounds_in_unsigned_order(column: &ColumnChunkMetaData, least: i64) -> bool {
     let is_unsigned = matches!(
         column.column_descr().logical_type_ref(),
         Some(LogicalType::Integer(kind)) if !kind.is_signed
@@ -345,8 +345,8 @@ fn is_in_order(column: &ColumnChunkMetaData, least: i64) -> bool {
     is_unsigned || least >= 0
 }
 
-/// The number of an IPv6 or MAC address. Bytes of another length are not an address, or were truncated.
-fn number_from_bytes(bytes: &[u8]) -> Option<u128> {
+/// An IPv6 or MAC address as a number; `None` for bytes of another length, which are not an address or were truncated.
+fn address_as_number(bytes: &[u8]) -> Option<u128> {
     matches!(bytes.len(), 6 | 16)
         .then(|| bytes.iter().fold(0, |number, &byte| number << 8 | u128::from(byte)))
 }

@@ -16,7 +16,8 @@ pub(super) enum FilterExpression {
 }
 
 impl FilterExpression {
-    /// All of these parts hold. The cheapest part comes first, because it leaves fewer rows for the later parts.
+    /// The condition that all parts hold. The cheapest part is tested first, because it leaves fewer rows
+    /// for the later parts.
     pub(super) fn conjunction_of_parts(mut parts: Vec<Self>) -> Self {
         parts.sort_by_key(Self::cost);
         Self::All(parts)
@@ -54,12 +55,12 @@ impl FilterExpression {
         }
     }
 
-    /// Returns whether its form alone shows that it holds for every record.
-    fn is_everything(&self) -> bool {
+    /// Returns whether the form of the expression alone shows that it holds for every record.
+    fn always_holds(&self) -> bool {
         match self {
             Self::One(_) | Self::Field(_) => false,
-            Self::All(parts) => parts.iter().all(Self::is_everything),
-            Self::Any(parts) => parts.iter().any(Self::is_everything),
+            Self::All(parts) => parts.iter().all(Self::always_holds),
+            Self::Any(parts) => parts.iter().any(Self::always_holds),
         }
     }
 
@@ -67,7 +68,7 @@ impl FilterExpression {
     pub(super) fn retain_rows(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
         // Without this check, an *any* with a part that holds for every record would copy and sort
         // the rows for nothing.
-        if self.is_everything() {
+        if self.always_holds() {
             return;
         }
         match self {
@@ -100,7 +101,7 @@ impl FilterExpression {
         }
     }
 
-    /// Returns whether it may hold for a row of a row group.
+    /// Returns whether the expression may hold for a row of a row group.
     pub(super) fn may_match_group(&self, group: &RowGroupMetaData) -> bool {
         match self {
             Self::One(condition) => condition.may_match_group(group),
@@ -110,13 +111,13 @@ impl FilterExpression {
         }
     }
 
-    pub(super) fn add_columns(&self, columns: &mut Vec<&'static str>) {
+    pub(super) fn collect_needed_columns(&self, columns: &mut Vec<&'static str>) {
         match self {
             Self::One(condition) => columns.extend(condition.operand.needed_columns()),
             Self::Field(_) => columns.push(OTHER_FIELDS),
             Self::All(parts) | Self::Any(parts) => {
                 for part in parts {
-                    part.add_columns(columns);
+                    part.collect_needed_columns(columns);
                 }
             }
         }

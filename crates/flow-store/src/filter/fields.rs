@@ -19,7 +19,7 @@ pub(super) const OTHER_FIELDS: &str = "otherFields";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FieldName {
     pub(super) name: String,
-    /// Its place in records. Conditions here are for fields in `otherFields` only.
+    /// The place of the field in records. A [`FieldCondition`] is only made for fields in `otherFields`.
     pub(super) place: FieldPlace,
     kind: DataKind,
 }
@@ -54,7 +54,8 @@ impl FieldCondition {
         rows.retain(|&row| self.field.passes_test(fields.word_at(row), &self.test) != self.is_negated);
     }
 
-    /// Returns whether it may hold for a row of a row group: it cannot if no record there has other fields.
+    /// Returns whether the condition may hold for a row of a row group. A condition that is not negated cannot hold if
+    /// no record there has other fields.
     pub(super) fn may_match_group(&self, group: &RowGroupMetaData) -> bool {
         let column = group.columns().iter().find(|column| column.column_path().parts() == [OTHER_FIELDS]);
         let greatest = column.map(|column| column.statistics().and_then(Statistics::max_bytes_opt));
@@ -110,7 +111,8 @@ impl FieldName {
         matches!(self.kind, DataKind::Unsigned | DataKind::Signed | DataKind::Float)
     }
 
-    /// Returns the values of a word, as numbers that keep the order of the field's kind.
+    /// Returns the values that a word of a filter stands for, as numbers in the order of the field's kind; `None` if
+    /// the word is not valid.
     pub(super) fn parse_value(&self, word: &str) -> Option<ValueRange> {
         match self.kind {
             DataKind::Unsigned => {
@@ -162,7 +164,7 @@ impl FieldName {
         name.strip_prefix(&self.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
     }
 
-    /// Returns a value as a number that keeps the order of its kind; `None` for a value with a wrong length.
+    /// Returns a stored value as a number in the order of the field's kind; `None` if the value is not of that kind.
     fn value_number(&self, value: &Value) -> Option<u128> {
         match self.kind {
             DataKind::Unsigned => value.as_u64().map(u128::from),

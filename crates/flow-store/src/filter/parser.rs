@@ -18,9 +18,9 @@ use super::error::FilterError;
 use super::expression::FilterExpression;
 use super::fields::FieldName;
 use super::ranges::{RangeSet, ValueRange};
-use super::terms::{FILTER_TERMS, TermSyntax, reason_of_absence};
+use super::terms::{FILTER_TERMS, TermSyntax, reason_if_unsupported};
 use super::tokens::{FilterToken, TokenKind, split_tokens};
-use super::values::{parse_value, syntax_of};
+use super::values::{parse_value, syntax_for_kind};
 use crate::columns::{find_column, flow_columns};
 use crate::names::{FlowNames, NameKind};
 use packetrig_flow::IPV4_MAPPED_PREFIX;
@@ -45,7 +45,7 @@ pub(super) fn parse_filter_expression(
 ) -> Result<FilterExpression, FilterError> {
     // The length is checked before the text is split, so that the tokens are bounded, too.
     if text.len() > MAX_TEXT {
-        let what = format!("the filter has {} bytes; the most is {MAX_TEXT}", text.len());
+        let what = format!("the filter has {} bytes; the maximum is {MAX_TEXT}", text.len());
         return Err(FilterError::new(text, 0, 0, what, "join values into lists: `ip in [...]`"));
     }
     let mut parser =
@@ -58,11 +58,12 @@ pub(super) fn parse_filter_expression(
     match parser.peek().kind {
         TokenKind::End => Ok(expression),
         TokenKind::Close => {
-            Err(parser.error_at_position("this `)` has no matching `(`", "remove it, or add a `(` before it"))
+            Err(parser
+                .error_at_next_token("this `)` has no matching `(`", "remove it, or add a `(` before it"))
         }
         _ => {
             Err(parser
-                .error_at_position("`and` or `or` is missing here", "join conditions with `and` or `or`"))
+                .error_at_next_token("`and` or `or` is missing here", "join conditions with `and` or `or`"))
         }
     }
 }
@@ -124,14 +125,14 @@ impl FilterSubject {
         Some((1 << widest) - 1)
     }
 
-    /// The expression that one of its values passes a test.
+    /// The expression that holds if one of the operands passes the test.
     fn expression_of_test(&self, test: &ValueTest) -> FilterExpression {
         let mut conditions: Vec<_> =
             self.operands.iter().map(|&operand| single_condition(operand, test.clone())).collect();
         if conditions.len() == 1 { conditions.swap_remove(0) } else { FilterExpression::Any(conditions) }
     }
 
-    /// Returns the expression that one of the operands is in the set; if negated, that none of them is.
+    /// The expression that holds if one of the operands is in the set; if negated, that none of them is.
     fn expression_of_values(&self, wanted: WantedValues) -> FilterExpression {
         let found = self.expression_of_test(&ValueTest::Values(wanted.set));
         if wanted.is_negated { found.to_negated() } else { found }
@@ -140,18 +141,18 @@ impl FilterSubject {
 
 impl<'a> FilterParser<'a> {
     fn peek(&self) -> FilterToken<'a> {
-        // Beyond the end it stays at the End token, so callers need no check.
+        // After the last token, this returns the End token again and again, so callers need no check.
         self.tokens[self.next.min(self.tokens.len() - 1)]
     }
 
-    fn take_token(&mut self) -> FilterToken<'a> {
+    fn next_token(&mut self) -> FilterToken<'a> {
         let token = self.peek();
         self.next += 1;
         token
     }
 
     /// An error at the next token.
-    fn error_at_position(&self, what: impl Into<String>, help: impl Into<String>) -> FilterError {
+    fn error_at_next_token(&self, what: impl Into<String>, help: impl Into<String>) -> FilterError {
         self.error_at(self.peek(), what, help)
     }
 
@@ -203,11 +204,11 @@ impl<'a> FilterParser<'a> {
 
     fn parse_parenthesised(&mut self) -> Result<FilterExpression, FilterError> {
         // The parser calls itself only through parentheses, so this bounds the stack for any text.
-        let open = self.take_token();
+        let open = self.next_token();
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            let what = format!("parentheses are nested more than {MAX_DEPTH} deep");
-            return Err(self.error_at(open, what, "remove unnecessary ones, or use lists"));
+            let what = format!("parentheses are nested more than {MAX_DEPTH} levels deep");
+            return Err(self.error_at(open, what, "remove unnecessary parentheses, or use lists"));
         }
         let inside = self.parse_or_terms()?;
         // Only open parentheses count, because a long filter may have many closed ones.
@@ -226,8 +227,8 @@ impl<'a> FilterParser<'a> {
     fn parse_condition(&mut self) -> Result<FilterExpression, FilterError> {
         self.conditions += 1;
         if self.conditions > MAX_CONDITIONS {
-            let what = format!("more than {MAX_CONDITIONS} conditions");
-            return Err(self.error_at_position(what, "use lists: `ip in [...]`, `port in [...]`"));
+            let what = format!("the filter has more than {MAX_CONDITIONS} conditions");
+            return Err(self.error_at_next_token(what, "use lists: `ip in [...]`, `port in [...]`"));
         }
         let subject = self.parse_subject()?;
         if let Some(kind) = subject.syntax.name_kind() {
@@ -250,7 +251,7 @@ impl<'a> FilterParser<'a> {
                 FilterExpression::All(vec![protocol_expression(&ICMP), subject.expression_of_values(wanted)])
             }
             TermSyntax::Word => {
-                let test = self.parse_named_value(&subject)?;
+                let test = self.parse_word_test(&subject)?;
                 subject.expression_of_test(&test)
             }
             _ => {
@@ -269,9 +270,9 @@ impl<'a> FilterParser<'a> {
                 let operands = term.operands.to_vec();
                 return Ok(FilterSubject { phrase, syntax: term.syntax, operands, field: None });
             }
-            // The reason helps a user of nfdump more than the message that no condition begins like this.
-            if let Some(why) = reason_of_absence(&phrase) {
-                return Err(self.error_at_position(format!("nfdump's `{phrase}` is not supported"), why));
+            // To a user of nfdump, this reason says more than the message that no condition begins with the word.
+            if let Some(why) = reason_if_unsupported(&phrase) {
+                return Err(self.error_at_next_token(format!("nfdump's `{phrase}` is not supported"), why));
             }
         }
         // No term begins here, so it must be the name of a column.
@@ -279,11 +280,11 @@ impl<'a> FilterParser<'a> {
         let column = flow_columns()
             .iter()
             .find(|column| column.kind != ElementKind::Fields && column.name.eq_ignore_ascii_case(name));
-        let Some(column) = column else { return Err(self.unknown_subject()) };
+        let Some(column) = column else { return Err(self.unknown_subject_error()) };
         self.next += 1;
         let operands = vec![ConditionOperand::Column(column.name)];
         let phrase = column.name.to_owned();
-        Ok(FilterSubject { phrase, syntax: syntax_of(column.kind), operands, field: None })
+        Ok(FilterSubject { phrase, syntax: syntax_for_kind(column.kind), operands, field: None })
     }
 
     /// The next `count` words, in lower case.
@@ -294,10 +295,10 @@ impl<'a> FilterParser<'a> {
         is_word.then(|| words.join(" "))
     }
 
-    fn unknown_subject(&self) -> FilterError {
+    fn unknown_subject_error(&self) -> FilterError {
         let token = self.peek();
         if token.kind == TokenKind::End {
-            return self.error_at_position(
+            return self.error_at_next_token(
                 "a condition is missing here",
                 "for example: `src ip 198.18.0.1`, `port > 1024`",
             );
@@ -309,13 +310,13 @@ impl<'a> FilterParser<'a> {
             following.sort_unstable();
             let what = format!("`{}` is not a complete condition", token.text);
             return self
-                .error_at_position(what, format!("one of these must follow: {}", following.join(", ")));
+                .error_at_next_token(what, format!("one of these must follow: {}", following.join(", ")));
         }
         let mut first: Vec<_> = supported_phrases().filter_map(|phrase| phrase.split(' ').next()).collect();
         first.sort_unstable();
         first.dedup();
         let what = format!("no condition begins with `{}`", token.text);
-        self.error_at_position(
+        self.error_at_next_token(
             what,
             format!("begin with the name of a column, or with one of: {}", first.join(", ")),
         )
@@ -335,7 +336,7 @@ fn supported_phrases() -> impl Iterator<Item = &'static str> {
     FILTER_TERMS.iter().flat_map(|term| term.phrases).copied()
 }
 
-/// The greatest TTL does not differ from the least one. Files have zeros where an exporter does not send them.
+/// The greatest TTL is known and does not differ from the least one. Files have zeros where an exporter sends no TTLs.
 fn same_ttl_expression(subject: &FilterSubject) -> FilterExpression {
     let known = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
     let none = RangeSet::new(vec![ValueRange::from_value(0)]);
@@ -345,7 +346,7 @@ fn same_ttl_expression(subject: &FilterSubject) -> FilterExpression {
     )
 }
 
-/// Flows below IP have no addresses: zeros at both ends are of neither version.
+/// One of the addresses is IPv6. Flows of protocols below IP have zeros as addresses, and belong to neither version.
 fn one_end_ipv6_expression() -> FilterExpression {
     let some = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
     let has_address = ADDRESS_COLUMNS

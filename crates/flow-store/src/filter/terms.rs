@@ -74,7 +74,7 @@ pub enum TermSyntax {
 }
 
 impl TermSyntax {
-    /// The names that it asks for, if it asks for names.
+    /// The kind of names that the term tests; `None` if it tests no names.
     pub(super) const fn name_kind(self) -> Option<NameKind> {
         Some(match self {
             Self::Country => NameKind::Country,
@@ -87,7 +87,7 @@ impl TermSyntax {
         })
     }
 
-    /// Examples, for messages.
+    /// Examples of operands, for messages.
     pub const fn example_values(self) -> &'static str {
         match self {
             Self::Everything | Self::Version4 | Self::Version6 | Self::SameTtl => "",
@@ -156,20 +156,20 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "inet6" "ipv6", Same, Version6, [], "one of the addresses is IPv6; a record without addresses is of neither version";
     "proto" "protocol", SameBut("nfdump knows more names; numbers are the same"), Protocol,
         [column("protocolIdentifier")], "the protocol in IP";
-    "ip" "host" "net", SameBut("nfdump also asks DNS for names; we take addresses only"), Address,
-        [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "either end";
-    "src ip" "src host" "src net", Same, Address, [column(SOURCE_ADDRESS_COLUMN)], "the end that sent, or was seen first";
-    "dst ip" "dst host" "dst net", Same, Address, [column(DESTINATION_ADDRESS_COLUMN)], "the other end";
+    "ip" "host" "net", SameBut("nfdump also resolves host names; packetrig takes addresses only"), Address,
+        [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "source or destination";
+    "src ip" "src host" "src net", Same, Address, [column(SOURCE_ADDRESS_COLUMN)], "the source: the end that sent, or was seen first";
+    "dst ip" "dst host" "dst net", Same, Address, [column(DESTINATION_ADDRESS_COLUMN)], "the destination";
     "port", Same, Number, [column("sourceTransportPort"), column("destinationTransportPort")], "either port";
     "src port", Same, Number, [column("sourceTransportPort")], "";
     "dst port", Same, Number, [column("destinationTransportPort")], "";
     "icmp-type" "icmp type", Same, Icmp, [ConditionOperand::Bits { column: ICMP, shift: 8, mask: 0xff }],
-        "the type; the protocol has to be ICMP or ICMPv6";
+        "the ICMP type; the protocol has to be ICMP or ICMPv6";
     "icmp-code" "icmp code", Same, Icmp, [ConditionOperand::Bits { column: ICMP, shift: 0, mask: 0xff }],
-        "the code; the protocol has to be ICMP or ICMPv6";
-    "flags", SameBut("nfdump has no `N` (AE, once NS); from 1.7.2 on its `not flags AF` is *not both*"), Flags, [column("tcpControlBits")],
+        "the ICMP code; the protocol has to be ICMP or ICMPv6";
+    "flags", SameBut("nfdump has no `N` (AE, formerly NS); since 1.7.2, its `not flags AF` means *not both flags*"), Flags, [column("tcpControlBits")],
         "TCP, and all these flags were seen; after `not`: none of them; after `=`: exactly these flags";
-    "out flags", Unknown, Flags, [column("reverseTcpControlBits")], "the same on the way back";
+    "out flags", Unknown, Flags, [column("reverseTcpControlBits")], "like `flags`, for the flags on the way back";
     "tos" "src tos", Same, Number, [column("ipClassOfService")], "type of service";
     "dst tos", Same, Number, [column("postIpClassOfService")], "type of service behind the exporter";
     "ttl", Same, Number, [column(MIN_TTL_COLUMN), column(MAX_TTL)], "the least or the greatest TTL";
@@ -178,20 +178,20 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "ttl equal", Same, SameTtl, [column(MAX_TTL), ConditionOperand::Difference { of: MAX_TTL, less: MIN_TTL_COLUMN }],
         "all packets had the same TTL; 0 counts as unknown";
     "first seen", SameBut("nfdump takes local time"), Moment, [column("flowStartNanoseconds")],
-        "the time of the first packet; up to three decimals name a whole millisecond";
+        "the time of the first packet; a value with up to three decimals means the whole millisecond";
     "last seen", SameBut("nfdump takes local time"), Moment, [column("flowEndNanoseconds")], "the time of the last packet";
     "packets" "in packets", Same, Count, [column(PACKETS_COLUMN)], "packets from source to destination";
     "out packets", Same, Count, [column("reversePacketDeltaCount")], "packets on the way back";
     "bytes" "in bytes", Same, Count, [column(OCTETS_COLUMN)], "bytes of IP from source to destination";
     "out bytes", Same, Count, [column("reverseOctetDeltaCount")], "bytes on the way back";
-    "duration", SameBut("nfdump takes milliseconds only"), Time, [ConditionOperand::DURATION_MILLIS], "from the first to the last packet";
+    "duration", SameBut("nfdump takes milliseconds only"), Time, [ConditionOperand::DURATION_MILLIS], "time from the first to the last packet";
     "pps", Same, Count, [ConditionOperand::PerSecond { column: PACKETS_COLUMN, factor: 1 }],
-        "packets by duration; 0 where that is 0";
-    "bps", Same, Count, [ConditionOperand::PerSecond { column: OCTETS_COLUMN, factor: 8 }], "bits by duration; 0 where that is 0";
-    "bpp", Same, Count, [ConditionOperand::Ratio { of: OCTETS_COLUMN, per: PACKETS_COLUMN }], "bytes of a packet on average";
+        "packets divided by the duration; 0 if the duration is 0";
+    "bps", Same, Count, [ConditionOperand::PerSecond { column: OCTETS_COLUMN, factor: 8 }], "bits divided by the duration; 0 if the duration is 0";
+    "bpp", Same, Count, [ConditionOperand::Ratio { of: OCTETS_COLUMN, per: PACKETS_COLUMN }], "average bytes per packet";
     "if", Same, Number, [column("ingressInterface"), column("egressInterface")], "either interface";
-    "in if", Same, Number, [column("ingressInterface")], "where it came in";
-    "out if", Same, Number, [column("egressInterface")], "where it went out";
+    "in if", Same, Number, [column("ingressInterface")], "interface where the flow came in";
+    "out if", Same, Number, [column("egressInterface")], "interface where the flow went out";
     "vlan", Same, Number, [column("dot1qVlanId"), column("postVlanId")], "either VLAN";
     "src vlan", Same, Number, [column("dot1qVlanId")], "outermost VLAN";
     "dst vlan", Same, Number, [column("postVlanId")], "VLAN behind the exporter";
@@ -202,7 +202,7 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "next ip" "next net", Same, Address, [column("ipNextHopIPv6Address")], "next hop";
     "bgp next ip" "bgp next net" "bgpnext ip", SameBut("nfdump takes no lists"), Address, [column("bgpNextHopIPv6Address")], "next hop of BGP";
     "exporter ip" "exporter net" "router ip" "router net", SameBut("nfdump takes no lists"), Address, [column("exporterIPv6Address")], "the exporter";
-    "observation domain id", Same, Number, [column("observationDomainId")], "of the exporter";
+    "observation domain id", Same, Number, [column("observationDomainId")], "observation domain of the exporter";
     "nat ip" "nat net" "xip" "nip" "xnet", Same, Address, [column(NAT_ADDRESS_COLUMNS[0]), column(NAT_ADDRESS_COLUMNS[1])],
         "either address behind NAT";
     "src nat ip" "src nat net" "src xip" "src nip" "src xnet", Same, Address, [column(NAT_ADDRESS_COLUMNS[0])], "";
@@ -241,21 +241,20 @@ pub const FILTER_TERMS: &[FilterTerm] = terms! {
     `as` has the exporter's value";
     "src asn", Unknown, Asn, [column(SOURCE_ADDRESS_COLUMN)], "";
     "dst asn", Unknown, Asn, [column(DESTINATION_ADDRESS_COLUMN)], "";
-    "as name", Unknown, AsName, [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "its name";
+    "as name", Unknown, AsName, [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "name of the autonomous system of either address";
     "src as name", Unknown, AsName, [column(SOURCE_ADDRESS_COLUMN)], "";
     "dst as name", Unknown, AsName, [column(DESTINATION_ADDRESS_COLUMN)], "";
-    "name", Unknown, Prefix, [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "name of your prefix that has either address";
+    "name", Unknown, Prefix, [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "name of your prefix that contains either address";
     "src name", Unknown, Prefix, [column(SOURCE_ADDRESS_COLUMN)], "";
     "dst name", Unknown, Prefix, [column(DESTINATION_ADDRESS_COLUMN)], "";
     "if name", Unknown, Interface, [column("ingressInterface"), column("egressInterface")], "name of either interface";
     "in if name", Unknown, Interface, [column("ingressInterface")], "";
     "out if name", Unknown, Interface, [column("egressInterface")], "";
     "service", Unknown, Service, [], "either port is of this service";
-    "field", Unknown, Field, [], "a field without a column, by its name at IANA or `enterprise/number`; alone: the record has it";
+    "field", Unknown, Field, [], "a field without a column, by its IANA name or `enterprise/number`; without a comparison: the record has the field";
 };
 
-/// Terms of nfdump that are not supported, by their first words, with the reason or a replacement.
-/// An `N` at the end stands for any number.
+/// Terms of nfdump that are not supported, with the reason or a replacement. An `N` at the end stands for any number.
 pub const UNSUPPORTED_FILTER_TERMS: &[(&str, &str)] = &[
     ("count", "records are not numbered; use `--most` for the first records"),
     ("cnt", "records are not numbered; use `--most` for the first records"),
@@ -271,7 +270,7 @@ pub const UNSUPPORTED_FILTER_TERMS: &[(&str, &str)] = &[
     ("ethertype", "no column; use `field ethernetType`"),
     ("prev as", "no column; use `field bgpPrevAdjacentAsNumber`"),
     ("next as", "no column; use `field bgpNextAdjacentAsNumber`"),
-    ("mask", "no column; use `field sourceIPv4PrefixLength` and its like"),
+    ("mask", "no column; use `field sourceIPv4PrefixLength` and similar fields"),
     ("src mask", "no column; use `field sourceIPv4PrefixLength` or `sourceIPv6PrefixLength`"),
     ("dst mask", "no column; use `field destinationIPv4PrefixLength` or `destinationIPv6PrefixLength`"),
     ("out mac", "no column; use `field postSourceMacAddress`, `postDestinationMacAddress`"),
@@ -283,31 +282,31 @@ pub const UNSUPPORTED_FILTER_TERMS: &[(&str, &str)] = &[
         "mpls eos",
         "three labels are kept, so the last one of a longer stack is not known; use `mplsTopLabelStackSection`",
     ),
-    ("flow", "a record is of one flow; `flowPart = 0` leaves the first of each"),
-    ("flows", "a record is of one flow; `flowPart = 0` leaves the first of each"),
+    ("flow", "a record belongs to one flow; `flowPart = 0` selects the first record of each"),
+    ("flows", "a record belongs to one flow; `flowPart = 0` selects the first record of each"),
     ("flowdir", "no column; use `field flowDirection`"),
-    ("tun proto", "use `tunnel`, which knows the kind"),
+    ("tun proto", "use `tunnel`, which tests the kind of tunnel"),
     ("observation point id", "no column; use `field observationPointId`"),
     ("payload", "records have no payload"),
     ("in payload", "records have no payload"),
     ("out payload", "records have no payload"),
-    ("client latency", "no column; in `otherFields`"),
-    ("server latency", "no column; in `otherFields`"),
+    ("client latency", "no column; the value is stored in `otherFields`"),
+    ("server latency", "no column; the value is stored in `otherFields`"),
     ("asa", "no column; use `field firewallEvent`"),
     ("nat event", "no column; use `field natEvent`"),
     ("ingress vrf", "no column; use `field ingressVRFID`"),
     ("egress vrf", "no column; use `field egressVRFID`"),
-    ("ingress acl", "no column; in `otherFields`"),
-    ("egress acl", "no column; in `otherFields`"),
-    ("nat pblock", "no column; in `otherFields`"),
-    ("in nat pblock", "no column; in `otherFields`"),
-    ("pblock", "no column; in `otherFields`"),
+    ("ingress acl", "no column; the value is stored in `otherFields`"),
+    ("egress acl", "no column; the value is stored in `otherFields`"),
+    ("nat pblock", "no column; the value is stored in `otherFields`"),
+    ("in nat pblock", "no column; the value is stored in `otherFields`"),
+    ("pblock", "no column; the value is stored in `otherFields`"),
     ("pf", "records have no fields of a packet filter's log"),
     ("@include", "write `--filter \"$(cat FILE)\"`"),
 ];
 
 /// The reason why a phrase of nfdump is not supported, if it is one of [`UNSUPPORTED_FILTER_TERMS`].
-pub(super) fn reason_of_absence(phrase: &str) -> Option<&'static str> {
+pub(super) fn reason_if_unsupported(phrase: &str) -> Option<&'static str> {
     let is_called = |name: &str| match name.strip_suffix('N') {
         Some(start) => phrase.strip_prefix(start).is_some_and(|number| number.parse::<u32>().is_ok()),
         None => name == phrase,

@@ -335,7 +335,12 @@ const FAULTS: &[(&str, &str, &str, &str)] = &[
     ("port in [80 90", "this `[` is not closed", "[", "add `]`"),
     ("port in 80", "a list begins with `[`", "80", "in [3 5]"),
     ("port in []", "the list is empty", "]", "in [3 5]"),
-    ("src ip > 10.0.0.1", "`src ip` has no order; compare it with `=` or `!=`", ">", "10.0.0.0/8"),
+    (
+        "src ip > 10.0.0.1",
+        "values of `src ip` have no order; compare them with `=` or `!=`",
+        ">",
+        "10.0.0.0/8",
+    ),
     ("not", "a condition is missing here", "", "port > 1024"),
     ("port 80 and", "a condition is missing here", "", "port > 1024"),
     (
@@ -416,13 +421,13 @@ fn filter_expression_cost_is_bounded() {
     let said = |text: String| text.parse::<FlowFilter>().unwrap_err().to_string();
     let nested = |depth: usize| format!("{}any{}", "(".repeat(depth), ")".repeat(depth));
     assert!(nested(64).parse::<FlowFilter>().is_ok());
-    assert!(said(nested(65)).contains("nested more than 64 deep"));
-    assert!(said("(".repeat(500_000)).contains("nested more than 64 deep"));
+    assert!(said(nested(65)).contains("nested more than 64 levels deep"));
+    assert!(said("(".repeat(500_000)).contains("nested more than 64 levels deep"));
     assert!(format!("{}any", "not ".repeat(100_000)).parse::<FlowFilter>().is_ok());
     let many = |count: usize| vec!["port 1"; count].join(" or ");
     assert!(many(1024).parse::<FlowFilter>().is_ok());
     assert!(said(many(1025)).contains("more than 1024 conditions"));
-    assert!(said(" ".repeat((1 << 20) + 1)).contains("the most is 1048576"));
+    assert!(said(" ".repeat((1 << 20) + 1)).contains("the maximum is 1048576"));
     // A list is one condition, however long, and is asked by halves.
     let list: Vec<_> = (0..50_000).map(|n| format!("10.{}.{}.1", n / 250, n % 250)).collect();
     assert!(format!("ip in [{}]", list.join(" ")).parse::<FlowFilter>().is_ok());

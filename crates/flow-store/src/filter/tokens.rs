@@ -12,7 +12,7 @@ pub(super) struct FilterToken<'a> {
 }
 
 impl<'a> FilterToken<'a> {
-    /// Its text without quotation marks.
+    /// The token's text without quotation marks.
     pub(super) fn without_quotes(&self) -> &'a str {
         // Both marks are single bytes.
         if self.kind == TokenKind::Quoted { &self.text[1..self.text.len() - 1] } else { self.text }
@@ -61,7 +61,8 @@ const SYMBOL_TOKENS: [(&str, TokenKind); 16] = [
     ("&", TokenKind::And),
 ];
 
-/// Words that are operators. nfdump has the comparisons as letters, too, because shells interpret `<` and `>`.
+/// Words that are operators. Like nfdump, packetrig has words for the comparisons, too, because shells
+/// interpret `<` and `>`.
 const WORD_OPERATORS: [(&str, TokenKind); 9] = [
     ("and", TokenKind::And),
     ("or", TokenKind::Or),
@@ -88,13 +89,12 @@ pub(super) fn split_tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterErr
             let token = first_token(rest, at);
             if token.text.is_empty() {
                 let help = "use words, numbers, addresses, ( ) [ ] , and the comparisons = != < <= > >=";
-                return Err(FilterError::new(
-                    text,
-                    at,
-                    first.len_utf8(),
-                    format!("`{first}` cannot be part of a filter"),
-                    help,
-                ));
+                let what = if matches!(first, '"' | '\'') {
+                    "this quotation mark is not closed".to_owned()
+                } else {
+                    format!("`{first}` cannot be part of a filter")
+                };
+                return Err(FilterError::new(text, at, first.len_utf8(), what, help));
             }
             at += token.text.len();
             tokens.push(token);

@@ -18,19 +18,19 @@ const DECIMAL_MULTIPLIERS: [(&str, u64); 4] =
 const TIME_UNITS_MS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
 
 /// The syntax of a column's values.
-pub(super) const fn syntax_of(kind: ElementKind) -> TermSyntax {
+pub(super) const fn syntax_for_kind(kind: ElementKind) -> TermSyntax {
     match kind {
         ElementKind::Unsigned(64) => TermSyntax::Count,
         ElementKind::Unsigned(_) | ElementKind::Flag => TermSyntax::Number,
         ElementKind::Time => TermSyntax::Moment,
         ElementKind::Address => TermSyntax::Address,
         ElementKind::Mac => TermSyntax::Mac,
-        // `FilterParser::subject` never offers the column of fields.
+        // `FilterParser::parse_subject` never offers the column of fields.
         ElementKind::Word | ElementKind::Fields => TermSyntax::Word,
     }
 }
 
-fn range_of_one(value: u64) -> ValueRange {
+fn single_value_range(value: u64) -> ValueRange {
     ValueRange::from_value(value.into())
 }
 
@@ -38,12 +38,14 @@ fn range_of_one(value: u64) -> ValueRange {
 pub(super) fn parse_value(syntax: TermSyntax, text: &str) -> Option<ValueRange> {
     match syntax {
         TermSyntax::Address => text.parse::<AddressPrefix>().ok().map(|prefix| prefix.address_range()),
-        TermSyntax::Mac => parse_mac(text).map(|mac| range_of_one(mac_number(mac))),
-        TermSyntax::Protocol => protocols::protocol_number(text).map(|number| range_of_one(number.into())),
-        TermSyntax::Count => parse_count(text).map(range_of_one),
+        TermSyntax::Mac => parse_mac(text).map(|mac| single_value_range(mac_number(mac))),
+        TermSyntax::Protocol => {
+            protocols::protocol_number(text).map(|number| single_value_range(number.into()))
+        }
+        TermSyntax::Count => parse_count(text).map(single_value_range),
         TermSyntax::Moment => parse_moment(text),
-        TermSyntax::Time => parse_scaled_number(text, &TIME_UNITS_MS).map(range_of_one),
-        _ => parse_plain_number(text).map(range_of_one),
+        TermSyntax::Time => parse_scaled_number(text, &TIME_UNITS_MS).map(single_value_range),
+        _ => parse_plain_number(text).map(single_value_range),
     }
 }
 
@@ -54,11 +56,11 @@ fn parse_plain_number(text: &str) -> Option<u64> {
     }
 }
 
-/// The time of a text. With up to three decimals it is a whole millisecond: nfdump has no shorter times, and files of other
-/// exporters have nothing below it.
+/// Parses a point in time. With up to three decimals it means the whole millisecond: nfdump has no shorter times, and
+/// neither have files of other exporters.
 fn parse_moment(text: &str) -> Option<ValueRange> {
     if let Some(number) = parse_plain_number(text) {
-        return Some(range_of_one(number));
+        return Some(single_value_range(number));
     }
     // The format with an offset is tried first: the parser of civil times would ignore the offset.
     let time = match text.parse() {
@@ -71,7 +73,7 @@ fn parse_moment(text: &str) -> Option<ValueRange> {
     Some(ValueRange { least, greatest: least + if decimals > 3 { 0 } else { NANOS_PER_MILLI - 1 } })
 }
 
-/// A number with one of these units, or without.
+/// Parses a number with one of these units, or without a unit.
 fn parse_scaled_number(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
     // A suffix that fits by chance, as `s` fits `5ms`, leaves no number, and the next one is tried.
@@ -81,7 +83,7 @@ fn parse_scaled_number(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     scaled.or_else(|| parse_plain_number(&lower))
 }
 
-/// A number, with or without a letter for thousands.
+/// Parses a number with or without one of the suffixes `k`, `m`, `g` and `t`.
 pub(super) fn parse_count(text: &str) -> Option<u64> {
     parse_scaled_number(text, &DECIMAL_MULTIPLIERS)
 }

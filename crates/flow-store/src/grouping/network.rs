@@ -4,7 +4,7 @@ use crate::filter::canonical_address;
 use std::fmt;
 use std::net::IpAddr;
 
-/// Bits of an address that name its network.
+/// Prefix lengths of the networks of IPv4 and IPv6 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkLengths {
     v4: u32,
@@ -12,7 +12,8 @@ pub struct NetworkLengths {
 }
 
 impl NetworkLengths {
-    /// Reads `24`, `64` or `24/64`. A length for one version leaves the addresses of the other one whole: one of up to 32 bits is for IPv4.
+    /// Reads `24`, `64` or `24/64`. A single length is for IPv4 if it is at most 32, otherwise for IPv6; addresses of
+    /// the other version are then grouped singly.
     pub(super) fn from_words<'a>(words: impl Iterator<Item = &'a str>) -> Option<Self> {
         let lengths: Option<Vec<u32>> = words.map(|word| word.parse().ok()).collect();
         match lengths?[..] {
@@ -34,7 +35,7 @@ impl NetworkLengths {
     }
 }
 
-/// A network: its first address, and its length in the version of that.
+/// A network: its first address, and its prefix length in the IP version of that address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AddressNetwork {
     pub(super) address: [u8; 16],

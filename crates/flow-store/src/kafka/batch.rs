@@ -1,5 +1,6 @@
 //! Record batches in Kafka's format 2: the rows that one request carries to one partition.
 
+use super::TopicPartition;
 use super::wire::{KafkaWriter, kafka_length};
 use crate::checksum::crc32c;
 use crate::columns::ExporterRow;
@@ -7,12 +8,12 @@ use crate::json;
 use packetrig_units::clamp_to_usize;
 use std::collections::BTreeMap;
 
-/// Rows of a batch: a line has about 1.2 kB, and brokers take one megabyte by default.
+/// Maximum number of rows of a batch: a line has about 1.2 kB, and brokers accept one megabyte by default.
 const ROWS_PER_BATCH: usize = 500;
 /// Bytes of a batch up to the end of its checksum, which covers everything after it.
 const CHECKSUM_END_OFFSET: usize = 21;
 
-/// Rows for a partition, with their place in the producer's sequence once they have one.
+/// Rows for a partition, with their place in the producer's sequence once it is assigned.
 #[derive(Debug)]
 pub(super) struct RecordBatch {
     pub(super) partition: i32,
@@ -40,7 +41,8 @@ impl KafkaProducer {
         Self { id, epoch, next: BTreeMap::new() }
     }
 
-    fn next_row_place(&mut self, partition: i32, records: i32) -> RowPlace {
+    /// Assigns the next `records` sequence numbers of a partition.
+    fn assign_sequence_numbers(&mut self, partition: i32, records: i32) -> RowPlace {
         let next = self.next.entry(partition).or_default();
         let place = RowPlace { id: self.id, epoch: self.epoch, sequence: *next };
         // Sequence numbers wrap from `i32::MAX` to 0.
@@ -49,14 +51,18 @@ impl KafkaProducer {
     }
 }
 
-/// Splits rows into batches by partition. All records of a flow go into the same partition.
-pub(super) fn split_into_batches(rows: Vec<ExporterRow>, partitions: &[i32]) -> Vec<RecordBatch> {
+/// Splits rows into batches by partition. All records of a flow go into the same partition. While a partition has no leader, its
+/// flows go into the next one that has one, and all other flows stay where they are.
+pub(super) fn split_into_batches(rows: Vec<ExporterRow>, partitions: &[TopicPartition]) -> Vec<RecordBatch> {
     let mut by_partition: BTreeMap<i32, Vec<ExporterRow>> = BTreeMap::new();
     for row in rows {
-        // The number is at least one, so that the remainder is defined; `unwrap_or(0)` below then names a partition.
+        // The number is at least one, so that the remainder is defined; `map_or(0)` below then names a partition.
         let count = (partitions.len() as u64).max(1);
         let index = clamp_to_usize(row.record.flow_id % count);
-        by_partition.entry(partitions.get(index).copied().unwrap_or(0)).or_default().push(row);
+        let mut from_index = partitions.iter().cycle().skip(index).take(partitions.len());
+        let partition =
+            from_index.find(|partition| partition.leader.is_some()).map_or(0, |found| found.number);
+        by_partition.entry(partition).or_default().push(row);
     }
     let mut batches = Vec::new();
     for (partition, rows) in by_partition {
@@ -74,7 +80,7 @@ impl RecordBatch {
         let records = kafka_length(self.rows.len());
         let place = match self.place {
             Some(place) if (place.id, place.epoch) == (producer.id, producer.epoch) => place,
-            _ => producer.next_row_place(self.partition, records),
+            _ => producer.assign_sequence_numbers(self.partition, records),
         };
         self.place = Some(place);
         let mut checked = KafkaWriter::default();
@@ -111,6 +117,7 @@ fn encode_record(index: i64, key: &[u8], value: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PartitionLeader;
     use super::*;
     use crate::RecordMaker;
     use crate::sample::records;
@@ -122,9 +129,38 @@ mod tests {
             .collect()
     }
 
+    /// Partitions with these numbers, all with a leader.
+    fn led(numbers: &[i32]) -> Vec<TopicPartition> {
+        let leader = PartitionLeader { broker: 1, address: String::new() };
+        numbers
+            .iter()
+            .map(|number| TopicPartition { number: *number, leader: Some(leader.clone()) })
+            .collect()
+    }
+
+    #[test]
+    fn only_flows_of_partition_without_leader_move() {
+        let partition_of = |partitions: &[TopicPartition]| -> BTreeMap<u64, i32> {
+            let made = split_into_batches(rows(2000), partitions);
+            let of_batch = |batch: &RecordBatch| {
+                batch.rows.iter().map(|row| (row.record.flow_id, batch.partition)).collect::<Vec<_>>()
+            };
+            made.iter().flat_map(of_batch).collect()
+        };
+        let mut partitions = led(&[0, 2, 5]);
+        let before = partition_of(&partitions);
+        partitions[1].leader = None;
+        let after = partition_of(&partitions);
+        assert!(
+            before
+                .iter()
+                .all(|(flow, partition)| after[flow] == if *partition == 2 { 5 } else { *partition })
+        );
+    }
+
     #[test]
     fn rows_of_one_flow_share_a_partition() {
-        let made = split_into_batches([rows(2000), rows(2000)].concat(), &[5, 0, 2]);
+        let made = split_into_batches([rows(2000), rows(2000)].concat(), &led(&[5, 0, 2]));
         let mut seen = BTreeMap::new();
         for batch in &made {
             assert!(batch.rows.len() <= ROWS_PER_BATCH);
@@ -142,7 +178,7 @@ mod tests {
     #[test]
     fn repeated_batch_keeps_its_sequence_number() {
         let mut producer = KafkaProducer::new(7, 1);
-        let mut made = split_into_batches(rows(700), &[3]);
+        let mut made = split_into_batches(rows(700), &led(&[3]));
         let first = made[0].encode_for(&mut producer);
         assert_eq!(made[0].encode_for(&mut producer), first);
         assert_eq!(made[0].place.unwrap().sequence, 0);
@@ -151,13 +187,13 @@ mod tests {
         made[0].encode_for(&mut KafkaProducer::new(8, 0));
         assert_eq!(made[0].place, Some(RowPlace { id: 8, epoch: 0, sequence: 0 }));
         producer.next.insert(3, i32::MAX - 1);
-        assert_eq!(producer.next_row_place(3, 5).sequence, i32::MAX - 1);
-        assert_eq!(producer.next_row_place(3, 5).sequence, 3);
+        assert_eq!(producer.assign_sequence_numbers(3, 5).sequence, i32::MAX - 1);
+        assert_eq!(producer.assign_sequence_numbers(3, 5).sequence, 3);
     }
 
     #[test]
     fn lengths_and_checksum_are_right() {
-        let bytes = split_into_batches(rows(10), &[0])[0].encode_for(&mut KafkaProducer::new(7, 1));
+        let bytes = split_into_batches(rows(10), &led(&[0]))[0].encode_for(&mut KafkaProducer::new(7, 1));
         assert_eq!(i32::from_be_bytes(bytes[8..12].try_into().unwrap()), kafka_length(bytes.len() - 12));
         assert_eq!(
             u32::from_be_bytes(bytes[17..21].try_into().unwrap()),

@@ -2,7 +2,7 @@
 
 use super::batch::KafkaProducer;
 use super::wire::{KafkaReader, KafkaWriter};
-use super::{KafkaOptions, PartitionLeader};
+use super::{KafkaOptions, PartitionLeader, TopicPartition};
 use crate::Error;
 use packetrig_units::clamp_to_i32;
 use std::collections::BTreeMap;
@@ -27,11 +27,11 @@ const METADATA_CALL: KafkaCall = KafkaCall { key: 3, version: 4, name: "Metadata
 const API_VERSIONS_CALL: KafkaCall = KafkaCall { key: 18, version: 0, name: "ApiVersions" };
 const INIT_PRODUCER_CALL: KafkaCall = KafkaCall { key: 22, version: 1, name: "InitProducerId" };
 
-/// Result of a batch.
+/// Result of sending a batch.
 #[derive(Debug)]
 pub(super) enum ProduceOutcome {
     Stored,
-    /// The broker will never take it.
+    /// The broker will never accept the batch.
     Never(Error),
 }
 
@@ -61,59 +61,63 @@ impl KafkaBroker {
         let answer = self.call_broker(API_VERSIONS_CALL, &[])?;
         let mut reader = KafkaReader(&answer);
         if reader.read_i16() != Some(0) {
-            return Err(self.invalid_answer(API_VERSIONS_CALL));
+            return Err(self.invalid_answer_error(API_VERSIONS_CALL));
         }
         let ranges = reader.read_list(|item| Some((item.read_i16()?, item.read_i16()?..=item.read_i16()?)));
-        let Some(ranges) = ranges else { return Err(self.invalid_answer(API_VERSIONS_CALL)) };
+        let Some(ranges) = ranges else { return Err(self.invalid_answer_error(API_VERSIONS_CALL)) };
         let ranges: BTreeMap<_, _> = ranges.into_iter().collect();
         for call in [PRODUCE_CALL, METADATA_CALL, INIT_PRODUCER_CALL] {
             let is_supported = ranges.get(&call.key).is_some_and(|range| range.contains(&call.version));
             if !is_supported {
                 let KafkaCall { version, name, .. } = call;
-                let why = format!("it does not support version {version} of {name}; Kafka 2.1 and newer do");
+                let why = format!(
+                    "the broker does not support version {version} of {name}; use Kafka 2.1 or newer"
+                );
                 return Err(self.refusal_error(why));
             }
         }
         Ok(())
     }
 
-    /// The leaders of a topic's partitions, in the order of partitions.
-    pub(super) fn fetch_leaders(&mut self, topic: &str) -> Result<Vec<PartitionLeader>, Error> {
+    /// Returns the partitions of a topic with their leaders, in the order of partitions.
+    pub(super) fn fetch_partitions(&mut self, topic: &str) -> Result<Vec<TopicPartition>, Error> {
         let mut body = KafkaWriter::default();
         // One topic; the last byte allows the broker to create it.
         body.put_i32(1).put_text(topic).put_i8(1);
         let answer = self.call_broker(METADATA_CALL, &body.0)?;
         let Some(BrokerMetadata { brokers, topic: found }) = read_metadata(&answer) else {
-            return Err(self.invalid_answer(METADATA_CALL));
+            return Err(self.invalid_answer_error(METADATA_CALL));
         };
         // An error of the topic comes inside an answer that is valid as a whole.
         if found.code != 0 {
             return Err(self.refusal_error(format!("topic {topic}: {}", error_meaning(found.code))));
         }
-        let mut leaders = Vec::new();
-        for (partition, broker) in found.leaders {
+        let mut partitions = Vec::new();
+        for (number, broker) in found.leaders {
             // A partition without a leader names a broker that is not in the list.
-            if let Some(address) = brokers.get(&broker) {
-                leaders.push(PartitionLeader { partition, broker, address: address.clone() });
-            }
+            let address = brokers.get(&broker).cloned();
+            partitions.push(TopicPartition {
+                number,
+                leader: address.map(|address| PartitionLeader { broker, address }),
+            });
         }
         // The partition of a flow follows from its index in this list, so the order must be the
         // same after each reconnection.
-        leaders.sort_by_key(|leader| leader.partition);
-        if leaders.is_empty() {
+        partitions.sort_by_key(|partition| partition.number);
+        if partitions.iter().all(|partition| partition.leader.is_none()) {
             return Err(self.refusal_error(format!("topic {topic}: no partition has a leader")));
         }
-        Ok(leaders)
+        Ok(partitions)
     }
 
     /// Gets a producer id, which brokers use to recognise repeated batches.
-    pub(super) fn init_producer(&mut self) -> Result<KafkaProducer, Error> {
+    pub(super) fn request_producer_id(&mut self) -> Result<KafkaProducer, Error> {
         let mut body = KafkaWriter::default();
         // There is no transaction (a null text). Its timeout is nevertheless part of the call.
         body.put_i16(-1).put_i32(self.timeout_ms);
         let answer = self.call_broker(INIT_PRODUCER_CALL, &body.0)?;
         let Some(ProducerIdAnswer { code, id, epoch }) = read_producer_id(&answer) else {
-            return Err(self.invalid_answer(INIT_PRODUCER_CALL));
+            return Err(self.invalid_answer_error(INIT_PRODUCER_CALL));
         };
         if code == 0 {
             Ok(KafkaProducer::new(id, epoch))
@@ -122,7 +126,8 @@ impl KafkaBroker {
         }
     }
 
-    /// Sends a batch to its partition and waits until all replicas have it. After an error another attempt makes sense.
+    /// Sends a batch to its partition and waits until all replicas have it. After an error,
+    /// another attempt may succeed.
     pub(super) fn produce_batch(
         &mut self,
         topic: &str,
@@ -134,7 +139,9 @@ impl KafkaBroker {
         body.put_i16(-1).put_i16(-1).put_i32(self.timeout_ms);
         body.put_i32(1).put_text(topic).put_i32(1).put_i32(partition).put_bytes(batch);
         let answer = self.call_broker(PRODUCE_CALL, &body.0)?;
-        let Some(code) = read_produce_error(&answer) else { return Err(self.invalid_answer(PRODUCE_CALL)) };
+        let Some(code) = read_produce_error(&answer) else {
+            return Err(self.invalid_answer_error(PRODUCE_CALL));
+        };
         match code {
             // 46: the broker has this batch already; its first answer was lost.
             0 | 46 => Ok(ProduceOutcome::Stored),
@@ -167,13 +174,13 @@ impl KafkaBroker {
         framed.put_bytes(&request.0);
         let answered = self.exchange_frames(&framed.0).map_err(Error::network(&self.peer))?;
         let Some((number, answer)) = answered.split_first_chunk::<4>() else {
-            return Err(self.invalid_answer(call));
+            return Err(self.invalid_answer_error(call));
         };
         // Calls are made one at a time, so an answer with another number is a late one, or the peer is not a broker.
         if i32::from_be_bytes(*number) == self.correlation {
             Ok(answer.to_vec())
         } else {
-            Err(self.invalid_answer(call))
+            Err(self.invalid_answer_error(call))
         }
     }
 
@@ -196,8 +203,11 @@ impl KafkaBroker {
         Error::Refused { peer: self.peer.clone(), said: said.into() }
     }
 
-    fn invalid_answer(&self, call: KafkaCall) -> Error {
-        self.refusal_error(format!("its answer to {} is not valid; is it a Kafka broker?", call.name))
+    fn invalid_answer_error(&self, call: KafkaCall) -> Error {
+        self.refusal_error(format!(
+            "the answer to {} is not valid; check that the address is that of a Kafka broker",
+            call.name
+        ))
     }
 }
 
@@ -264,7 +274,7 @@ fn read_metadata(answer: &[u8]) -> Option<BrokerMetadata> {
     Some(BrokerMetadata { brokers: brokers.into_iter().collect(), topic: topics.into_iter().next()? })
 }
 
-/// The error code of the one partition.
+/// The error code of the single partition in an answer to Produce.
 fn read_produce_error(answer: &[u8]) -> Option<i16> {
     let topics = KafkaReader(answer).read_list(|item| {
         item.read_text()?;
@@ -288,14 +298,14 @@ fn error_meaning(code: i16) -> String {
         5 | 6 => "this broker does not lead the partition at the moment",
         7 => "the replicas did not answer in time",
         10 => "the batch is larger than the topic allows",
-        17 => "this is not a valid name of a topic",
-        18 => "records are larger than a segment",
-        19 | 20 => "too few replicas",
-        29 | 31 => "not authorised",
+        17 => "the name of the topic is not valid",
+        18 => "the batch is larger than a log segment",
+        19 | 20 => "too few replicas are in sync",
+        29 | 31 => "the broker does not authorise this client",
         32 => "the broker does not accept the time of a record",
         42 => "the broker does not understand the request",
         87 => "the broker does not accept a record",
-        _ => return format!("error {code}"),
+        _ => return format!("Kafka error {code}"),
     };
     format!("{name} (error {code})")
 }

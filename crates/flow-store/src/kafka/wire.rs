@@ -57,42 +57,42 @@ pub(super) fn kafka_length(length: usize) -> i32 {
     clamp_to_i32(length as u128)
 }
 
-/// Reads an answer. A value beyond its end is `None`.
+/// Reads an answer. A value beyond the end of the answer is `None`.
 #[derive(Debug)]
 pub(super) struct KafkaReader<'a>(pub(super) &'a [u8]);
 
 impl<'a> KafkaReader<'a> {
-    fn take_bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+    fn read_bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(taken)
     }
 
-    fn take_array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take_bytes(N)?.try_into().ok()
+    fn read_array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.read_bytes(N)?.try_into().ok()
     }
 
     pub(super) fn read_bool(&mut self) -> Option<bool> {
-        Some(self.take_array::<1>()?[0] != 0)
+        Some(self.read_array::<1>()?[0] != 0)
     }
 
     pub(super) fn read_i16(&mut self) -> Option<i16> {
-        self.take_array().map(i16::from_be_bytes)
+        self.read_array().map(i16::from_be_bytes)
     }
 
     pub(super) fn read_i32(&mut self) -> Option<i32> {
-        self.take_array().map(i32::from_be_bytes)
+        self.read_array().map(i32::from_be_bytes)
     }
 
     pub(super) fn read_i64(&mut self) -> Option<i64> {
-        self.take_array().map(i64::from_be_bytes)
+        self.read_array().map(i64::from_be_bytes)
     }
 
     /// A text; empty if it is null, which has length -1.
     pub(super) fn read_text(&mut self) -> Option<String> {
         let length = self.read_i16()?.max(0).unsigned_abs();
-        // A damaged name is found when it is used: no broker has this address.
-        self.take_bytes(length.into()).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        // A damaged host name is found when it is used: no broker has this address.
+        self.read_bytes(length.into()).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
     /// A list with as many items as it says.

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Ranges of addresses with their values. Ranges may lie in one another: the innermost one decides.
+/// Ranges of addresses with their values. A range may contain others: the innermost one decides.
 #[derive(Debug)]
 pub(super) struct RangeList<T> {
     ranges: Vec<AddressRange>,
@@ -32,8 +32,8 @@ impl<T: Clone + Eq + Hash> RangeList<T> {
         self.ranges.is_empty()
     }
 
-    /// The number of a value, which is stored once.
-    pub(super) fn value_entry(&mut self, value: T) -> u32 {
+    /// Returns the entry of a value. A value that is new is stored; equal values share one entry.
+    pub(super) fn intern_value(&mut self, value: T) -> u32 {
         if let Some(known) = self.known.get(&value) {
             return *known;
         }
@@ -50,7 +50,7 @@ impl<T: Clone + Eq + Hash> RangeList<T> {
     }
 
     pub(super) fn add_range(&mut self, first: u128, last: u128, value: T) {
-        let entry = self.value_entry(value);
+        let entry = self.intern_value(value);
         self.add_entry(first, last, entry);
     }
 
@@ -113,7 +113,7 @@ impl<T> AddressTable<T> {
             .collect()
     }
 
-    /// Puts another table over this one: where the other one has a value, that decides.
+    /// Puts another table over this one: where `upper` has a value, it replaces the value of this table.
     pub(crate) fn overlay_table(&mut self, upper: Self) {
         // Values of the upper table come behind those of this one, so its entries move by their number.
         let behind = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
@@ -143,7 +143,7 @@ impl<T> AddressTable<T> {
         self.values.get((entry as usize).checked_sub(1)?)
     }
 
-    /// Lets an entry hold from an address on, which is not before the last one.
+    /// Sets the entry of all addresses from `start` on. `start` is not before the last start.
     fn begin_entry(&mut self, start: u128, entry: u32) {
         if self.starts.last() == Some(&start) {
             // A range that begins at the same address replaces this one: it is a smaller range inside it, or
@@ -158,10 +158,11 @@ impl<T> AddressTable<T> {
         }
     }
 
-    /// Ends the open ranges, the innermost first, that end before an address; all of them without one.
+    /// Closes the open ranges that end before the address `before`, or all of them if it is `None`;
+    /// the innermost range first.
     fn close_ranges_before(&mut self, open: &mut Vec<AddressRange>, before: Option<u128>) {
         while let Some(inner) = open.pop_if(|inner| before.is_none_or(|before| inner.last < before)) {
-            // Outer ranges that end no later have nothing left. In a file that is well made there are none.
+            // Outer ranges that end no later have no addresses left. A well-formed file has no such ranges.
             while open.pop_if(|outer| outer.last <= inner.last).is_some() {}
             if let Some(next) = inner.last.checked_add(1) {
                 self.begin_entry(next, open.last().map_or(0, |outer| outer.entry));

@@ -50,25 +50,25 @@ pub const NAME_COLUMNS: &[NameColumn] = name_columns! {
     "dst-country" Country DESTINATION_NAME, "country of the destination";
     "src-asn" AsNumber SOURCE_NAME, "autonomous system of the source by its address; `src-as` has the \
     exporter's value";
-    "dst-asn" AsNumber DESTINATION_NAME, "the same for the destination";
-    "src-as-name" AsName SOURCE_NAME, "name of that system";
-    "dst-as-name" AsName DESTINATION_NAME, "the same for the destination";
-    "src-name" Prefix SOURCE_NAME, "name of the longest of your prefixes that has the source";
-    "dst-name" Prefix DESTINATION_NAME, "the same for the destination";
+    "dst-asn" AsNumber DESTINATION_NAME, "autonomous system of the destination by its address";
+    "src-as-name" AsName SOURCE_NAME, "name of the autonomous system of the source";
+    "dst-as-name" AsName DESTINATION_NAME, "name of the autonomous system of the destination";
+    "src-name" Prefix SOURCE_NAME, "name of the longest of your prefixes that contains the source";
+    "dst-name" Prefix DESTINATION_NAME, "name of the longest of your prefixes that contains the destination";
     "in-if-name" Interface NameSource::Interface("ingressInterface"), "interface where the flow came in";
-    "out-if-name" Interface NameSource::Interface("egressInterface"), "interface where it left the exporter";
-    "service" Service NameSource::Service, "service at the lower port that has one";
+    "out-if-name" Interface NameSource::Interface("egressInterface"), "interface where the flow left the exporter";
+    "service" Service NameSource::Service, "service of the lower of the two ports that has a name";
 };
 
-/// The column of names that a user names by this word, with or without dashes.
+/// Finds the column of names that a user means by this word, with or without dashes.
 pub fn find_name_column(word: &str) -> Option<&'static NameColumn> {
     let word = without_dashes(word);
     NAME_COLUMNS.iter().find(|column| without_dashes(column.short) == word)
 }
 
 impl NameColumn {
-    /// Returns whether it differs between the two directions of a record.
-    pub(crate) fn is_of_direction(&self) -> bool {
+    /// Returns whether the name differs between the two directions of a record.
+    pub(crate) fn distinguishes_direction(&self) -> bool {
         matches!(self.source, NameSource::Address(column) if counterpart_column(column) != column)
     }
 
@@ -81,7 +81,7 @@ impl NameColumn {
         }
     }
 
-    /// Finds its values in a chunk, or the values of the reverse direction.
+    /// Finds the column's values in a chunk, or those of the reverse direction.
     pub(crate) fn name_cells<'a>(
         &self,
         names: &'a FlowNames,
@@ -205,7 +205,7 @@ mod tests {
         assert!(page.contains(&rows), "the rows of the page should be:\n{rows}");
         for column in NAME_COLUMNS {
             let refused = format!("{} x", term(column)).parse::<FlowFilter>().unwrap_err().to_string();
-            assert!(refused.contains(column.kind.requested_file_name()), "{refused}");
+            assert!(refused.contains(column.kind.needed_file_description()), "{refused}");
             assert_eq!(find_name_column(&column.short.replace('-', "")), Some(column));
         }
     }

@@ -25,7 +25,7 @@ pub(super) fn csv_records(text: &str) -> impl Iterator<Item = CsvRecord> {
     })
 }
 
-/// Reads the first record, and returns its length in bytes.
+/// Reads the first record. Returns it with its length in bytes.
 fn read_record(text: &str, line: usize) -> (CsvRecord, usize) {
     let mut fields = vec![String::new()];
     let mut is_quoted = false;

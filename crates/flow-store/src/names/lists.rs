@@ -7,7 +7,7 @@ use crate::protocols::protocol_number;
 use std::collections::BTreeMap;
 use std::net::{AddrParseError, IpAddr, Ipv4Addr};
 
-const SUPPORTED_LISTS_TEXT: &str = "it is none of these: an MMDB database, the TSV of IPtoASN (start, end, AS, country, \
+const SUPPORTED_LISTS_TEXT: &str = "the file is none of these: an MMDB database, the TSV of IPtoASN (start, end, AS, country, \
     name), CSV of `prefix,name` or \
                      `exporter,ifindex,name`, IANA's list of services, /etc/services";
 /// Maximum number of ports of a range of a service.
@@ -20,7 +20,7 @@ pub(super) fn add_names_text(names: &mut FlowNames, text: &str) -> Result<(), Na
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
     let Some(first) = lines.find(|line| !line.is_empty()) else {
-        return Err(NamesFault::new("it is empty"));
+        return Err(NamesFault::new("the file is empty"));
     };
     if first.split('\t').take(2).filter(|word| read_address(word).is_some()).count() == 2 {
         return add_ranges(names, text);
@@ -84,12 +84,12 @@ fn add_ranges(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
             _ => {
                 return Err(NamesFault::at_line(
                     line,
-                    "it has neither three nor five fields, separated by tabs",
+                    "the line has neither three nor five fields separated by tabs",
                 ));
             }
         };
         let (first, last) = read_range(start, end).ok_or_else(|| {
-            NamesFault::at_line(line, format!("`{start}` to `{end}` is no range of addresses"))
+            NamesFault::at_line(line, format!("`{start}` to `{end}` is not a range of addresses"))
         })?;
         if let Some(code) = country_code(country) {
             countries.add_range(first, last, code);
@@ -115,7 +115,7 @@ fn read_range(start: &str, end: &str) -> Option<(u128, u128)> {
     (start.is_ipv4() == end.is_ipv4() && first <= last).then_some((first, last))
 }
 
-/// Two letters, in upper case.
+/// Returns a country code of two letters in upper case; `None` if the text is not two letters.
 pub(crate) fn country_code(text: &str) -> Option<Box<str>> {
     let is_code = text.len() == 2 && text.bytes().all(|letter| letter.is_ascii_alphabetic());
     is_code.then(|| text.to_ascii_uppercase().into())
@@ -125,19 +125,22 @@ fn add_prefixes(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
     let mut prefixes = RangeList::default();
     for record in csv_records(text) {
         let [prefix, name, ..] = &record.fields[..] else {
-            return Err(NamesFault::at_line(record.line, "a line is `prefix,name`"));
+            return Err(NamesFault::at_line(record.line, "the line must be `prefix,name`"));
         };
-        // Only the heading has no prefix.
+        // Only the first line may have no prefix: it may be a heading.
         let Ok(range) = prefix.parse::<AddressPrefix>().map(|prefix| prefix.address_range()) else {
             if prefixes.is_empty() && prefix.eq_ignore_ascii_case("prefix") {
                 continue;
             }
-            return Err(NamesFault::at_line(record.line, format!("`{prefix}` is not an address or prefix")));
+            return Err(NamesFault::at_line(
+                record.line,
+                format!("`{prefix}` is neither an address nor a prefix"),
+            ));
         };
         prefixes.add_range(range.least, range.greatest, name.as_str().into());
     }
     if prefixes.is_empty() {
-        return Err(NamesFault::new("it has a heading and no line"));
+        return Err(NamesFault::new("the file has a heading but no other line"));
     }
     names.prefixes.overlay_table(prefixes.into_table());
     Ok(())
@@ -155,7 +158,7 @@ fn add_interfaces(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
     let mut interfaces = BTreeMap::new();
     for record in csv_records(text) {
         let [exporter, number, name, ..] = &record.fields[..] else {
-            return Err(NamesFault::at_line(record.line, "a line is `exporter,ifindex,name`"));
+            return Err(NamesFault::at_line(record.line, "the line must be `exporter,ifindex,name`"));
         };
         if exporter.eq_ignore_ascii_case("exporter") {
             continue;
@@ -163,7 +166,7 @@ fn add_interfaces(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
         let exporter = parse_exporter_address(exporter).map_err(|_| {
             NamesFault::at_line(
                 record.line,
-                format!("`{exporter}` is not the address of an exporter, or `*`"),
+                format!("`{exporter}` is neither the address of an exporter nor `*`"),
             )
         })?;
         let number = number.parse().map_err(|_| {
@@ -172,7 +175,7 @@ fn add_interfaces(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
         interfaces.insert((exporter, number), name.as_str().into());
     }
     if interfaces.is_empty() {
-        return Err(NamesFault::new("it has a heading and no line"));
+        return Err(NamesFault::new("the file has a heading but no other line"));
     }
     names.interfaces.extend(interfaces);
     Ok(())
@@ -228,10 +231,10 @@ fn add_service_lines(names: &mut FlowNames, text: &str) -> Result<(), NamesFault
         if content.is_empty() {
             continue;
         }
-        // Some lines are of protocols that this machine does not know, such as `ddp`.
+        // Lines of protocols that packetrig does not know, such as `ddp`, are left out below.
         let is_service = content.split_whitespace().nth(1).is_some_and(|word| word.contains('/'));
         if !is_service {
-            return Err(NamesFault::at_line(line, "a line is `name port/protocol`"));
+            return Err(NamesFault::at_line(line, "the line must be `name port/protocol`"));
         }
         if let Some((name, port, protocol)) = service_line(content).filter(|(name, ..)| is_service_name(name))
         {

@@ -15,9 +15,9 @@ use packetrig_flow::IPV4_MAPPED_PREFIX;
 use std::collections::HashMap;
 use values::{MAX_PARTS, MmdbValue, ValueReader};
 
-/// Stands before the metadata.
+/// The bytes before the metadata.
 const METADATA_MARKER: &[u8] = b"\xab\xcd\xefMaxMind.com";
-/// The metadata is at most so far from the end of the file.
+/// The metadata begins at most this many bytes before the end of the file.
 const MAX_METADATA: usize = 128 * 1024;
 /// Zeros between the tree and the values.
 const TREE_SEPARATOR_BYTES: usize = 16;
@@ -56,7 +56,7 @@ struct AddressPrefixNode {
 }
 
 impl<'a> MmdbDatabase<'a> {
-    /// Opens a database; `None` if the bytes are none.
+    /// Opens a database; `None` if the bytes are not an MMDB database.
     pub(super) fn open(content: &'a [u8]) -> Result<Option<Self>, NamesFault> {
         let tail = content.len().saturating_sub(MAX_METADATA);
         // The last one counts: the marker may also occur in the values.
@@ -75,7 +75,11 @@ impl<'a> MmdbDatabase<'a> {
             24 => 6,
             28 => 7,
             32 => 8,
-            bits => return Err(NamesFault::new(format!("records of {bits} bits are not MMDB 2.0"))),
+            bits => {
+                return Err(NamesFault::new(format!(
+                    "the MMDB database has records of {bits} bits; only 24, 28 and 32 bits are supported"
+                )));
+            }
         };
         let content = &content[..tail + marker];
         // The number of nodes is part of the file, so the product may overflow.
@@ -99,7 +103,7 @@ impl<'a> MmdbDatabase<'a> {
             database: self,
             found: MmdbRanges::default(),
             entries: HashMap::new(),
-            // Each node once. A few more do no harm, and a loop ends there.
+            // The walk visits each node once. A few more visits do no harm, and the limit ends a loop.
             visits_left: self.node_count + 128,
             // Real databases have about six parts for each byte, because leaves share values by pointers.
             parts_left: MAX_PARTS.saturating_add(self.values.len().saturating_mul(16)),
@@ -125,13 +129,13 @@ impl<'a> MmdbDatabase<'a> {
     /// The record for all addresses of IPv4, which follow 96 bits of zero.
     fn ipv4_root(&self, root: TreeRecordTarget) -> TreeRecordTarget {
         (0..96).fold(root, |record, _| match record {
-            TreeRecordTarget::Node(node) => self.record_of(node, 0),
+            TreeRecordTarget::Node(node) => self.child_record(node, 0),
             leaf => leaf,
         })
     }
 
-    /// The record of a node for a next bit.
-    fn record_of(&self, node: usize, side: usize) -> TreeRecordTarget {
+    /// The record of a node for the next bit of an address, which is `side`.
+    fn child_record(&self, node: usize, side: usize) -> TreeRecordTarget {
         let Some(bytes) = self.tree.get(node * self.node_bytes..(node + 1) * self.node_bytes) else {
             return TreeRecordTarget::Nothing;
         };
@@ -197,8 +201,9 @@ impl TreeWalk<'_> {
                     let one = AddressPrefixNode { bits: place.bits | 1 << (128 - length), length };
                     // The branch of bit one is pushed first, so the branch of bit zero is taken first. Ranges
                     // that are nearly in order are sorted quickly.
-                    waiting.push((self.database.record_of(node, 1), one));
-                    waiting.push((self.database.record_of(node, 0), AddressPrefixNode { length, ..place }));
+                    waiting.push((self.database.child_record(node, 1), one));
+                    waiting
+                        .push((self.database.child_record(node, 0), AddressPrefixNode { length, ..place }));
                 }
             }
         }
@@ -210,7 +215,7 @@ impl TreeWalk<'_> {
             Some(known) => *known,
             None => self.read_leaf_entries(at)?,
         };
-        // A shift by all 128 bits is none in Rust; a place of that length is one address.
+        // A shift by all 128 bits overflows; a prefix of that length is one address.
         let last = place.bits | u128::MAX.checked_shr(place.length).unwrap_or(0);
         if let Some(country) = entries.country {
             self.found.countries.add_entry(place.bits, last, country);
@@ -227,19 +232,19 @@ impl TreeWalk<'_> {
         let value = reader.read_value(at);
         self.parts_left -= parts - reader.parts_left();
         let value = value.ok_or_else(|| {
-            NamesFault::new(format!("the MMDB database is damaged: value {at} cannot be read"))
+            NamesFault::new(format!("the MMDB database is damaged: the value at offset {at} cannot be read"))
         })?;
         let entries = LeafEntries {
-            country: country_of(&value).map(|code| self.found.countries.value_entry(code)),
-            system: system_of(&value).map(|system| self.found.systems.value_entry(system)),
+            country: country_of_leaf(&value).map(|code| self.found.countries.intern_value(code)),
+            system: system_of_leaf(&value).map(|system| self.found.systems.intern_value(system)),
         };
         self.entries.insert(at, entries);
         Ok(entries)
     }
 }
 
-/// The country of a leaf. The registered one is that of the owner, where the country of use is not known.
-fn country_of(leaf: &MmdbValue<'_>) -> Option<Box<str>> {
+/// The country of a leaf. If the country of use is not known, it is the registered country, which is that of the owner.
+fn country_of_leaf(leaf: &MmdbValue<'_>) -> Option<Box<str>> {
     let nested = ["country", "registered_country"]
         .iter()
         .find_map(|name| leaf.member(name)?.member("iso_code")?.text());
@@ -247,7 +252,7 @@ fn country_of(leaf: &MmdbValue<'_>) -> Option<Box<str>> {
     country_code(nested.or(flat)?)
 }
 
-fn system_of(leaf: &MmdbValue<'_>) -> Option<AutonomousSystem> {
+fn system_of_leaf(leaf: &MmdbValue<'_>) -> Option<AutonomousSystem> {
     let number = ["autonomous_system_number", "asn", "as_number"].iter().find_map(|name| {
         let value = leaf.member(name)?;
         // IPinfo writes `AS64500`.

@@ -117,16 +117,16 @@ fn databases_of_every_record_size_are_read() {
 #[test]
 fn file_that_gives_no_names_is_refused_with_its_line() {
     for (content, said) in [
-        (&b""[..], "it is empty"),
+        (&b""[..], "the file is empty"),
         (b"\x1f\x8b\x08", "gunzip"),
-        (b"\xff\xfe\x00", "neither an MMDB database nor a text"),
-        (b"hello world", "it is none of"),
-        (b"198.18.0.0\t198.18.0.9\tDE\nx\n", "line 2: it has neither three nor five fields"),
+        (b"\xff\xfe\x00", "neither an MMDB database nor UTF-8 text"),
+        (b"hello world", "the file is none of"),
+        (b"198.18.0.0\t198.18.0.9\tDE\nx\n", "line 2: the line has neither three nor five fields"),
         (b"198.18.0.0\t198.18.0.9\tDE\n198.18.0.9\t198.18.0.0\tDE\n", "line 2: `198.18.0.9` to `198.18.0.0`"),
         (b"198.18.0.0\t198.18.0.9\tabc\n", "no line has a country"),
-        (b"prefix,name\n198.18.0.0/33,a\n", "line 2: `198.18.0.0/33` is not an address or prefix"),
-        (b"prefix,name\n", "a heading and no line"),
-        (b"exporter,ifindex,name\n\"multi\nline\",3,a\n", "line 2: `multi\nline` is not the address"),
+        (b"prefix,name\n198.18.0.0/33,a\n", "line 2: `198.18.0.0/33` is neither an address nor a prefix"),
+        (b"prefix,name\n", "a heading but no other line"),
+        (b"exporter,ifindex,name\n\"multi\nline\",3,a\n", "line 2: `multi\nline` is neither the address"),
         (b"*,3,a\n*,x,b\n", "line 2: `x` is not the number of an interface"),
     ] {
         let fault = FlowNames::default().add_file_content(content).unwrap_err().to_string();
@@ -140,8 +140,8 @@ fn name_filter_needs_its_file_and_known_names() {
     let parse = |text: &str| FlowFilter::parse_with_names(text, &names);
     assert!(parse("src name 'customer a' or dst name in [B \"Customer A\"]").is_ok());
     for (text, said) in [
-        ("src name customer", "no file has the name `customer`"),
-        ("src name customer", "the files have `Customer A`, `b`"),
+        ("src name customer", "no names file contains the name `customer`"),
+        ("src name customer", "the names files contain `Customer A`, `b`"),
         ("country DE", "`country` needs a file with countries"),
         ("service ssh", "--names FILE"),
         ("src asn 5", "autonomous systems"),

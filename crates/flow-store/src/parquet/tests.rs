@@ -234,8 +234,7 @@ fn removed_partition_loses_only_its_open_file() {
     sink.close_sink().1.unwrap();
 }
 
-/// A directory with the file's final name keeps the file from getting it until somebody removes the
-/// directory.
+/// A directory with the file's final name keeps the file from getting it until somebody removes the directory.
 #[test]
 fn unfinishable_file_does_not_block_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -310,9 +309,9 @@ fn dead_disk_backlog_is_bounded_and_loss_counted() {
     for _ in 0..40 {
         drop(sink.write_records(&records(100), SOURCE));
         assert!(
-            sink.writer.waiting_row_memory() <= 40_000,
+            sink.writer.waiting_page_bytes() <= 40_000,
             "{} bytes wait",
-            sink.writer.waiting_row_memory()
+            sink.writer.waiting_page_bytes()
         );
     }
     assert_eq!(sink.kept_counts().failures, 1);

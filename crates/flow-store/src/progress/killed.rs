@@ -75,7 +75,7 @@ impl KilledCollectorRecords {
         !self.files.is_empty()
     }
 
-    /// Removes their progress files, once another file has their content.
+    /// Removes the progress files of the killed collectors. Call this once another file has their content.
     pub fn remove_files(&self) -> Result<(), Error> {
         for path in &self.files {
             fs::remove_file(path).map_err(Error::file("remove", path))?;
@@ -100,11 +100,11 @@ pub(in super::super) fn oldest_note_ns(directory: &Path) -> Result<Option<u64>, 
     let mut oldest = None;
     for path in progress_files(directory)? {
         let opened = File::open(&path);
-        // A collector that has ended in order meanwhile needs nothing any more.
+        // A collector that has ended in order meanwhile does not need its files any more.
         if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             continue;
         }
-        let noted = opened.and_then(|file| read_note(&file)).map_err(Error::file("read", &path))?;
+        let noted = opened.and_then(|file| read_last_line(&file)).map_err(Error::file("read", &path))?;
         oldest = Some(oldest.map_or(noted.1, |oldest: u64| oldest.min(noted.1)));
     }
     Ok(oldest)
@@ -129,10 +129,10 @@ fn read_progress_unless_locked(path: &Path) -> io::Result<Option<(ProgressLine, 
     if file.try_lock().is_err() {
         return Ok(None);
     }
-    read_note(&file).map(Some)
+    read_last_line(&file).map(Some)
 }
 
-fn read_note(file: &File) -> io::Result<(ProgressLine, u64)> {
+fn read_last_line(file: &File) -> io::Result<(ProgressLine, u64)> {
     let written = unix_nanos(file.metadata()?.modified()?);
     let text = io::read_to_string(file)?;
     let last = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());

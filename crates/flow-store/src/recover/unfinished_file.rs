@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Maximum number of bytes of a row group's footer; they have about ten thousand.
+/// Maximum number of bytes of a row group's footer; a real one has about ten thousand.
 const MAX_FOOTER: u64 = 1 << 20;
 /// Bytes of the length and the magic that end a footer.
 const FOOTER_END_BYTES: usize = 8;
@@ -38,7 +38,7 @@ impl UnfinishedFile {
             if let Some(block) = BlockOnDisk::read_block(file, at, length)? {
                 at = block.end;
                 unfinished.add_block(block);
-            } else if let Some(next) = next_block(file, at, length)? {
+            } else if let Some(next) = find_next_block(file, at, length)? {
                 unfinished.damaged_groups += 1;
                 at = next;
             } else {
@@ -122,8 +122,8 @@ impl BlockOffsets {
 
     /// The footer, if it is whole.
     fn read_footer(&self, file: &File) -> io::Result<Option<Vec<u8>>> {
-        // The last bytes are read first: most bytes that look like a head are none, and this dismisses them
-        // without reading a footer.
+        // The last bytes are read first: most bytes that look like a head are not one, and this check rejects them
+        // without reading a whole footer.
         let mut end = [0; FOOTER_END_BYTES];
         file.read_exact_at(&mut end, self.end - FOOTER_END_BYTES as u64)?;
         if !is_footer_end(end, self.head.footer - FOOTER_END_BYTES as u64) {
@@ -159,7 +159,7 @@ impl BlockOnDisk {
 }
 
 /// The offset of the first readable block after `at`.
-fn next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>> {
+fn find_next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>> {
     let mut window = vec![0; READ_WINDOW_BYTES];
     // Blocks are not aligned, so each byte may be the beginning of one.
     let mut start = at + 1;

@@ -40,23 +40,27 @@ pub(super) fn find_columns(
     // would look like empty flows.
     for name in ["flowStartNanoseconds", "packetDeltaCount"] {
         if column_index(schema, name).is_none() {
-            return Err(foreign_file(path, format!("there is no column {name}")));
+            return Err(foreign_file_error(path, format!("there is no column {name}")));
         }
     }
     let places: Vec<_> = wanted
         .iter()
-        .map(|&name| RequestedColumn { name, index: column_index(schema, name), kind: kind_of(name) })
+        .map(|&name| RequestedColumn {
+            name,
+            index: column_index(schema, name),
+            kind: column_kind_or_word(name),
+        })
         .collect();
     for RequestedColumn { name, index, kind } in &places {
         let objection = index.and_then(|index| cells::find_kind_mismatch(&schema.column(index), *kind));
         if let Some(why) = objection {
-            return Err(foreign_file(path, format!("column {name} {why}")));
+            return Err(foreign_file_error(path, format!("column {name} {why}")));
         }
     }
     Ok(places)
 }
 
-fn foreign_file(path: &Path, why: String) -> Error {
+fn foreign_file_error(path: &Path, why: String) -> Error {
     Error::Foreign { path: path.to_owned(), why }
 }
 
@@ -64,7 +68,8 @@ fn column_index(schema: &SchemaDescriptor, name: &str) -> Option<usize> {
     schema.columns().iter().position(|column| column.path().parts() == [name])
 }
 
-fn kind_of(name: &str) -> ElementKind {
+/// Kind of the column's values; a word for a column that is not of the flow table.
+fn column_kind_or_word(name: &str) -> ElementKind {
     flow_columns().iter().find(|column| column.name == name).map_or(ElementKind::Word, |column| column.kind)
 }
 

@@ -81,7 +81,7 @@ impl ScanShare {
             // A single file is shared by row groups. Several are shared as whole files, so that each is opened only once.
             if request.files.len() == 1 {
                 self.read_file(file, path, request, Some(&mut portions), sink)?;
-            } else if self.claims_portion(&mut portions) {
+            } else if self.count_portion_and_check_ours(&mut portions) {
                 self.read_file(file, path, request, None, sink)?;
                 sink.end_portion()?;
             }
@@ -89,8 +89,8 @@ impl ScanShare {
         Ok(())
     }
 
-    /// Returns whether the next portion belongs to this reader.
-    fn claims_portion(&self, portions: &mut usize) -> bool {
+    /// Counts the next portion. Returns whether it belongs to this reader.
+    fn count_portion_and_check_ours(&self, portions: &mut usize) -> bool {
         *portions += 1;
         (*portions - 1) % self.of == self.number
     }
@@ -115,7 +115,7 @@ impl ScanShare {
             others: find_columns(path, &file, &request.others)?,
         };
         for index in 0..file.num_row_groups() {
-            if portions.as_deref_mut().is_some_and(|portions| !self.claims_portion(portions)) {
+            if portions.as_deref_mut().is_some_and(|portions| !self.count_portion_and_check_ours(portions)) {
                 continue;
             }
             request.check_not_given_up()?;

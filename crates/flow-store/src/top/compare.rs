@@ -19,7 +19,7 @@ use std::path::PathBuf;
 /// Maximum number of candidates of each side.
 const MAX_CANDIDATES: usize = 1 << 17;
 const NANOS_PER_SECOND: f64 = 1e9;
-/// A set of records without a window is at least so long.
+/// Minimum length of a side whose length was not given.
 const MIN_WINDOW_LENGTH_NS: u64 = 1_000_000_000;
 
 /// One of two sets of records.
@@ -77,7 +77,7 @@ pub struct CompareAnswer {
 }
 
 impl TopOrder {
-    /// The amount that it counts of a sum: bits for an order by bytes.
+    /// The amount of a sum that this order compares: bits for an order by bytes.
     fn amount_of(self, sum: GroupTotals) -> u64 {
         match self {
             Self::Packets => sum.packets,
@@ -139,7 +139,7 @@ pub(super) fn compare_groups_within_bound(
         ..CompareAnswer::default()
     };
     answer.uncompared_rate = uncompared_rate(&answer, &counted, question.order);
-    let sums = join_sides(&terms, sides, question, counted, &mut answer)?;
+    let sums = sums_on_both_sides(&terms, sides, question, counted, &mut answer)?;
     answer.rank_changes(question, sums);
     Ok(answer)
 }
@@ -166,8 +166,8 @@ type GroupSumsBySide = BTreeMap<Box<[u8]>, [GroupTotals; 2]>;
 /// The same; `None` where a side has not counted the group yet.
 type KnownGroupSumsBySide = BTreeMap<Box<[u8]>, [Option<GroupTotals>; 2]>;
 
-/// The sums of all candidates on both sides.
-fn join_sides(
+/// The sums of all candidates on both sides. Scans a side again for candidates that its own list does not have.
+fn sums_on_both_sides(
     terms: &ScanTerms<'_>,
     sides: [&ComparedSide<'_>; 2],
     question: &CompareQuestion,
@@ -215,7 +215,7 @@ impl CompareAnswer {
         changed.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
         changed.truncate(question.most);
         // If the list is full and its smallest change is at least the largest uncompared rate, no larger change
-        // can be missing: the remark is dropped.
+        // can be missing: then `uncompared_rate` is cleared.
         let smallest = changed.last().map_or(0.0, |(change, ..)| *change);
         let is_full = changed.len() == question.most;
         self.uncompared_rate = self.uncompared_rate.filter(|rate| !is_full || smallest < *rate);

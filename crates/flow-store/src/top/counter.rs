@@ -63,15 +63,15 @@ impl ScanCounter<'_> {
     pub(super) fn add_record(&mut self, key: &[u8], has: GroupSum) {
         self.scanned.add_sum(has);
         let hash = self.table.hash_key(key);
-        if !self.is_counted_by_scan(hash, has) {
+        if !self.add_to_sketch_and_check_counted(hash, has) {
             return;
         }
         self.table.add_to_group(hash, key, has);
         self.narrow_full_table();
     }
 
-    /// Returns whether this scan counts the group.
-    fn is_counted_by_scan(&mut self, hash: u64, has: GroupSum) -> bool {
+    /// Adds a record to the sketch, if there is one. Returns whether this scan counts the record's group.
+    fn add_to_sketch_and_check_counted(&mut self, hash: u64, has: GroupSum) -> bool {
         if let Some(sketch) = &mut self.sketch {
             sketch.add_amount(hash, has.order_value(self.question.order));
         }
@@ -91,7 +91,7 @@ impl ScanCounter<'_> {
         }
     }
 
-    /// Begins the bounds of all groups with the sums so far, if the question has any.
+    /// Begins the sketch with the sums so far, if the order has upper bounds and this is the first scan.
     fn begin_sketch(&mut self) {
         let order = self.question.order;
         if self.is_first_scan && self.sketch.is_none() && order.is_sum_order() {
@@ -123,7 +123,7 @@ impl ScanCounter<'_> {
         for (hash, key, has) in other.table.groups().filter(|(hash, ..)| range.contains(*hash)) {
             self.table.add_to_group(hash, key, has);
         }
-        // Now it may have the shares of both.
+        // The merged table may hold as many groups as both together.
         self.bound += other.bound;
     }
 }
@@ -208,7 +208,7 @@ impl<'a> GroupCounter<'a> {
         false
     }
 
-    /// Lets later scans pass over groups that cannot be among the largest.
+    /// Makes later scans skip groups that cannot be among the largest.
     fn skip_small_groups(&mut self) {
         let TopQuestion { order, most, .. } = *self.question;
         if let Some(sketch) = &self.sketch

@@ -58,7 +58,7 @@ pub(super) fn sums_of_groups(groups: &ListedGroups<'_>) -> Result<ListedSums<Gro
     Ok(ListedSums { sums, scanned })
 }
 
-/// The sums of each listed group in each step, by the starts of flows.
+/// Sums each listed group per time step. A flow counts in the step in which it began.
 pub(super) fn series_of_groups(
     groups: &ListedGroups<'_>,
     steps: TimeSteps,

@@ -30,10 +30,11 @@ pub enum NoSeriesReason {
     #[error(transparent)]
     Read(#[from] Error),
     #[error(
-        "steps of {step} are {steps} steps, but at most {MAX_STEPS} are allowed: use steps of {longer} or more"
+        "with steps of {step}, the series would have {steps} steps, but at most {MAX_STEPS} are allowed; use steps of {longer} or \
+         more"
     )]
     TooManySteps { step: Nanos, steps: u64, longer: Nanos },
-    #[error("at most {MAX_SERIES} groups can have a series, not {0}")]
+    #[error("{0} groups were requested, but at most {MAX_SERIES} groups can have a series")]
     TooManySeries(usize),
 }
 

@@ -5,7 +5,7 @@ use crate::key_hash::KeyHashes;
 use hashbrown::HashTable;
 use std::hash::BuildHasher as _;
 
-/// The keys lie one behind the other in one buffer, so that a new group allocates nothing.
+/// Groups by their keys. The keys follow one another in one buffer, so that a new group needs no allocation of its own.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GroupTable {
     hashes: KeyHashes,
@@ -18,7 +18,7 @@ pub(super) struct GroupTable {
 #[derive(Clone, Debug)]
 struct KeyedSum {
     hash: u64,
-    /// Where the key begins in the buffer, and its length. With 32 bits, a group fits into one line of the cache.
+    /// Where the key begins in the buffer, and its length. With 32 bits, a group fits into one cache line.
     key_start: u32,
     key_length: u32,
     has: GroupSum,

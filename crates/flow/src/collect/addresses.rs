@@ -2,7 +2,7 @@
 
 use crate::packet::ipv4_mapped;
 
-/// An address of either version. An exporter that fills templates for both versions sends zeros for the one that is not.
+/// Sets an address of either version. Exporters with template fields for both versions send zeros for the unused one.
 fn set_either_address(place: &mut [u8; 16], bytes: &[u8]) {
     // An address of zeros replaces only zeros: such exporters send one real address and zeros for the other
     // version, in any order.
@@ -13,7 +13,7 @@ fn set_either_address(place: &mut [u8; 16], bytes: &[u8]) {
     }
 }
 
-/// An address of either version that is left zero where it is not known.
+/// Sets an address of either version, unless the exporter sent zeros because it does not know the address.
 pub(super) fn set_known_address(place: &mut [u8; 16], bytes: &[u8]) {
     if let Some(address) = read_address(bytes)
         && !is_unspecified(address)
@@ -36,9 +36,9 @@ fn is_unspecified(address: [u8; 16]) -> bool {
     address == [0; 16] || address == ipv4_mapped([0; 4])
 }
 
-/// Sets an address of one end of a flow. A record with two different addresses of an end is of a tunnel: RFC 7011 (section 8)
-/// has them in the order of the headers, so that the outer one comes first.
-pub(super) fn set_end_address(inner: &mut [u8; 16], outer: &mut [u8; 16], bytes: &[u8]) {
+/// Sets an address of one end of a flow. A record with two different addresses of one end describes a tunnelled packet:
+/// RFC 7011 (section 8) has them in the order of the headers, so the outer one comes first.
+pub(super) fn set_endpoint_address(inner: &mut [u8; 16], outer: &mut [u8; 16], bytes: &[u8]) {
     let before = *inner;
     set_either_address(inner, bytes);
     // The later address stays in the key, because the key of a flow describes the innermost packet.

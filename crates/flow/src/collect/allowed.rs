@@ -1,11 +1,11 @@
-//! Exporters that are read: addresses and networks that the user names.
+//! The list of exporters whose messages are read: addresses and networks that the user names.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// An address, or all addresses that begin as it does.
+/// An address, or all addresses with the same prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExporterNetwork {
     address: IpAddr,
@@ -14,10 +14,12 @@ pub struct ExporterNetwork {
 
 /// A text that is neither an address nor a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an address or network: write 192.0.2.7, 192.0.2.0/24, 2001:db8::7 or 2001:db8::/64")]
+#[error(
+    "`{0}` is neither an address nor a network: write 192.0.2.7, 192.0.2.0/24, 2001:db8::7 or 2001:db8::/64"
+)]
 pub struct ExporterNetworkError(String);
 
-/// Exporters that are read. An empty list allows all.
+/// The exporters whose messages are read. An empty list allows all.
 #[derive(Clone, Debug, Default)]
 pub struct ExporterList {
     hosts: BTreeSet<IpAddr>,

@@ -1,4 +1,4 @@
-//! Many exporters: each message finds the session it belongs to.
+//! The collector of many exporters: passes each message to the session it belongs to.
 //!
 //! The memory that senders cause is accounted to their exporter, at its cost to the allocator. It is bounded for an address, for
 //! exporters on trial together, and for all. A bound that is exceeded has these effects:
@@ -10,8 +10,8 @@
 //! So a large exporter gives up memory before a small one. An exporter gives up data that waits for its
 //! template first, then templates, the oldest first. It gives up its other memory only by being forgotten.
 //!
-//! Invariant: after every message [`FlowCollector::memory_bytes`] is at most [`CollectorOptions::memory_bytes`]. The counts of a forgotten
-//! session are kept in the sum.
+//! Invariant: after every message [`FlowCollector::memory_bytes`] is at most [`CollectorOptions::memory`]. The counts
+//! of a forgotten session are kept in the sum.
 
 use super::MalformedMessage;
 use super::allowed::ExporterList;
@@ -33,15 +33,16 @@ use std::net::IpAddr;
 /// Bounds of a collector.
 #[derive(Clone, Debug)]
 pub struct CollectorOptions {
-    /// Exporters known at one time, at most.
+    /// Maximum number of exporters that are known at one time.
     pub exporters: usize,
-    /// Exporters of one address, at most: ports, observation domains and protocols make several of one sender.
+    /// Maximum number of exporters of one address: with several ports, observation domains or protocols, one sender
+    /// counts as several exporters.
     pub exporters_per_address: usize,
     /// Memory that all exporters may hold together, in bytes.
     pub memory: usize,
     /// An established exporter that was silent for this long may be forgotten when another needs its place.
     pub silence: Nanos,
-    /// Length of an exporter's trial.
+    /// Time for which a new exporter over UDP is on trial.
     pub trial: Nanos,
     /// Addresses that are read. Exporters named by their own address are not on trial.
     pub allowed: ExporterList,
@@ -63,15 +64,16 @@ impl Default for CollectorOptions {
 }
 
 impl CollectorOptions {
-    /// The most exporters at one time: fewer than the option says if their entries alone would take more than
+    /// Maximum number of exporters at one time: fewer than the option says if their entries alone would take more than
     /// a quarter of the memory.
     pub fn exporter_limit(&self) -> usize {
-        // The limit is at least one: `trial_limit` is at least one too, and `establish_exporter` subtracts it from this.
+        // The limit is at least one: `reserved_trial_places` is at least one too, and `end_exporter_trial_if_room`
+        // subtracts it from this.
         self.exporters.min(self.memory / (4 * entry_memory())).max(1)
     }
 
-    /// Places that are never given to the established.
-    fn trial_limit(&self) -> usize {
+    /// Number of places that are kept for exporters on trial.
+    fn reserved_trial_places(&self) -> usize {
         (self.exporter_limit() / 4).max(1)
     }
 
@@ -86,7 +88,7 @@ impl CollectorOptions {
     }
 
     /// Memory that sessions of one address may hold.
-    pub const fn address_memory(&self) -> usize {
+    pub const fn address_memory_limit(&self) -> usize {
         self.memory / 8
     }
 }
@@ -164,7 +166,7 @@ impl FlowCollector {
         // The address must be allowed and the protocol known before anything is stored for a message.
         let MessageHead { protocol, domain, agent } =
             read_head(message).inspect_err(|_| self.refused.unknown_protocol += 1)?;
-        // An agent that sends its own data is known by its own address.
+        // An agent that sends its data itself is identified by the sender's address alone.
         let agent = agent.filter(|agent| *agent != source.address.to_canonical());
         let exporter = ExporterIdentity { source, protocol, domain, agent };
         if self.table.get(&exporter).is_none() && !self.admit_exporter(exporter, now_ns) {
@@ -183,14 +185,14 @@ impl FlowCollector {
             && is_known_for >= trial_ns
             && has_delivered(known.session.counts())
         {
-            self.establish_exporter(&exporter, now_ns);
+            self.end_exporter_trial_if_room(&exporter, now_ns);
         }
-        // Bounded after a malformed message as well: its templates and sets up to the fault were kept.
+        // The memory is bounded after a malformed message as well: its templates and sets up to the fault were kept.
         self.limit_exporter_memory(&exporter);
         read
     }
 
-    /// Gives an exporter a place. Returns whether there is one.
+    /// Gives a new exporter a place, if necessary by forgetting another one. Returns whether it has got one.
     fn admit_exporter(&mut self, exporter: ExporterIdentity, now_ns: u64) -> bool {
         let MessageSource { address, transport, .. } = exporter.source;
         let is_file = transport == MessageTransport::File;
@@ -214,7 +216,7 @@ impl FlowCollector {
         }
         self.table.insert_exporter(exporter, self.new_session(exporter), ExporterStanding::OnTrial, now_ns);
         if is_file || self.options.allowed.lists_host(address) {
-            self.establish_exporter(&exporter, now_ns);
+            self.end_exporter_trial_if_room(&exporter, now_ns);
         }
         // Established exporters never take the places of the trial, and the newcomer has the latest turn. So
         // the exporter that is forgotten here is not the newcomer.
@@ -227,7 +229,7 @@ impl FlowCollector {
         self.table.get(&exporter).is_some()
     }
 
-    /// A new session. Templates of a connection are valid as long as the connection.
+    /// Creates the session of an exporter. Templates of a connection are valid as long as the connection.
     fn new_session(&self, exporter: ExporterIdentity) -> ExportSession {
         let options = self.options.session;
         let template_life =
@@ -241,15 +243,15 @@ impl FlowCollector {
     }
 
     /// Ends an exporter's trial, if there is a place among the established exporters, or one of them was silent for long.
-    fn establish_exporter(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
-        let most = self.options.exporter_limit() - self.options.trial_limit();
+    fn end_exporter_trial_if_room(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
+        let most = self.options.exporter_limit() - self.options.reserved_trial_places();
         if self.table.count_exporters_by_standing(ExporterStanding::Established) >= most {
             let silent = self.table.longest_silent_exporter(ExporterStanding::Established).copied();
             let Some(silent) = silent.filter(|silent| self.is_silent(silent, now_ns)) else { return };
             self.forgotten.silent += 1;
             self.forget_exporter(&silent);
         }
-        self.table.establish_exporter(exporter);
+        self.table.mark_exporter_established(exporter);
     }
 
     /// Frees memory until the bounds in the module documentation hold again, after a message of `exporter`.
@@ -258,8 +260,11 @@ impl FlowCollector {
         // it before any other address does.
         self.table.update_exporter_memory(exporter);
         let MessageSource { address, transport, .. } = exporter.source;
-        let share =
-            if transport == MessageTransport::File { usize::MAX } else { self.options.address_memory() };
+        let share = if transport == MessageTransport::File {
+            usize::MAX
+        } else {
+            self.options.address_memory_limit()
+        };
         while self.table.address_use(address).memory > share
             && self.free_memory_of_address(address, self.table.address_use(address).memory - share)
         {}
@@ -312,7 +317,7 @@ impl FlowCollector {
         // Senders choose their ports: with them, one address could fill the list by coming again and again.
         let portless = ExporterIdentity { source: MessageSource { port: 0, ..exporter.source }, ..*exporter };
         let is_listed = self.ended.contains_key(&portless);
-        if !is_listed && !self.has_live_line(&known) {
+        if !is_listed && !self.may_list_ended_exporter(&known) {
             // The counts of the exporter stay in the total even if its name is removed.
             self.gone.add_counts(known.session.counts());
             return;
@@ -332,7 +337,7 @@ impl FlowCollector {
 
     /// Returns whether an exporter gets a line of its own in live views. An exporter that delivered nothing over UDP may never
     /// have existed. The number of lines is limited, because senders could otherwise create any number of them.
-    fn has_live_line(&self, known: &KnownExporter) -> bool {
+    fn may_list_ended_exporter(&self, known: &KnownExporter) -> bool {
         let is_known =
             known.standing == ExporterStanding::Established || has_delivered(known.session.counts());
         // Nodes of the map may be less than half full, and everything counts three times, see `ended_exporter_memory`.
@@ -343,20 +348,20 @@ impl FlowCollector {
             && self.ended_exporter_memory() + one < self.options.ended_exporter_memory_limit()
     }
 
-    /// A connection or file has ended: another from there is another session.
+    /// Forgets the exporters of a connection or file that has ended: a new connection from there begins new sessions.
     pub fn close_source(&mut self, source: MessageSource) {
         for exporter in self.table.exporters_of_source(source) {
             self.forget_exporter(&exporter);
         }
     }
 
-    /// Forgets state that is too old, in all sessions.
-    pub fn expire_old(&mut self, now_ns: u64) {
-        // Copied, because `charge` changes the maps of the table.
+    /// Forgets templates and waiting data that are too old, in all sessions.
+    pub fn expire_old_state(&mut self, now_ns: u64) {
+        // Copied, because `update_exporter_memory` changes the maps of the table.
         let all: Vec<ExporterIdentity> = self.table.keys().copied().collect();
         for exporter in all {
             if let Some(known) = self.table.get_mut(&exporter)
-                && known.session.expire_old(now_ns)
+                && known.session.expire_old_state(now_ns)
             {
                 self.table.update_exporter_memory(&exporter);
             }
@@ -382,7 +387,7 @@ impl FlowCollector {
         self.table.get(exporter)?.session.sequence.sequence_numbers()
     }
 
-    /// The ended exporters, in the same way; their ports are 0.
+    /// The exporters that have ended: their counts, and the losses that they reported. Their ports are 0.
     pub fn ended_exporters(
         &self,
     ) -> impl Iterator<Item = (&ExporterIdentity, &SessionCounts, Option<&ReportedLosses>)> {

@@ -22,13 +22,13 @@ pub struct SessionCounts {
     pub options_records: u64,
     /// Templates received, repetitions included.
     pub templates: u64,
-    /// Templates forgotten because they were not repeated in time, or belong to the exporter's former life.
+    /// Templates forgotten because they were not repeated in time, or are from before a restart of the exporter.
     pub templates_expired: u64,
     /// Templates given up because there was no room for them.
     pub templates_no_room: u64,
-    /// Units missing by the exporter's numbers: lost between it and us.
+    /// Units that are missing according to the exporter's sequence numbers: lost on the way.
     pub lost: u64,
-    /// Gaps found in the numbers, whether they were filled later or not.
+    /// Gaps found in the sequence numbers, whether they were filled later or not.
     pub gaps: u64,
     /// Units that came late and filled a gap.
     pub late_units: u64,
@@ -70,7 +70,8 @@ pub struct SessionCounts {
     pub timeless: u64,
     /// Samples of packets that sFlow brought.
     pub flow_samples: u64,
-    /// Samples of packets missing by their own numbers; most are in datagrams that are missing, too.
+    /// Samples of packets that are missing according to their own sequence numbers; most of them
+    /// are in missing datagrams.
     pub lost_samples: u64,
     /// Packets that an agent of sFlow selected and could not report, by its own counts.
     pub sampler_drops: u64,
@@ -121,22 +122,22 @@ pub const SESSION_COUNTS: &[SessionCount] = session_counts! {
     options_records total "records about the exporter itself";
     templates total "templates received, including repeated ones";
     templates_expired total "templates forgotten: not repeated in time, or from before a restart of the exporter";
-    templates_no_room total "templates given up: no room (--memory)";
-    lost level "units lost on the way, by the exporters' numbers";
-    gaps total "gaps in the numbers, filled later or not";
+    templates_no_room total "templates given up for lack of room (--memory)";
+    lost level "units lost on the way, according to the exporters' sequence numbers";
+    gaps total "gaps in the sequence numbers, whether filled later or not";
     late_units total "units that came late and filled a gap";
     duplicates total "repeated messages, skipped";
-    early total "messages with a number before the first one, and decoded";
-    old total "messages numbered far back, and decoded";
+    early total "messages numbered before the first one received; decoded";
+    old total "messages numbered far back, in no remembered gap; decoded";
     restarts total "restarts of exporters";
     template_misses total "sets of data that came before their template, or without a template";
     waited_bytes total "bytes of these sets";
     recovered_bytes total "bytes of these sets, decoded when their template came";
     undecoded_bytes total "bytes of these sets that were given up";
-    undecoded_late_bytes total "bytes undecoded: their template did not come in time";
-    undecoded_no_room_bytes total "bytes undecoded: no room to wait for their template (--memory)";
-    undecoded_restart_bytes total "bytes undecoded: the exporter restarted";
-    undecoded_ended_bytes total "bytes undecoded: the exporter was forgotten or went away";
+    undecoded_late_bytes total "bytes not decoded: their template did not come in time";
+    undecoded_no_room_bytes total "bytes not decoded: no room to wait for their template (--memory)";
+    undecoded_restart_bytes total "bytes not decoded: the exporter restarted";
+    undecoded_ended_bytes total "bytes not decoded: the exporter was forgotten or disconnected";
     untold level "units that may be in sets without a template";
     pending_bytes level "bytes that wait for their template";
     malformed total "messages that could not be read completely";
@@ -144,12 +145,12 @@ pub const SESSION_COUNTS: &[SessionCount] = session_counts! {
     newer_packets level "packets in records that came after the exporters' last ledgers";
     timeless total "records without a time; they get the time of their message";
     flow_samples total "sFlow: samples of packets";
-    lost_samples level "sFlow: samples of packets lost on the way, by their numbers";
-    sampler_drops total "sFlow: samples that agents dropped, by their own counts";
+    lost_samples level "sFlow: samples of packets lost on the way, according to their sequence numbers";
+    sampler_drops total "sFlow: samples that agents dropped, according to their own counts";
     samples_without_ip total "sFlow: samples without an IP packet, which make no record";
     counter_samples total "sFlow: samples of interface counters";
     unread_samples total "sFlow: samples of other kinds, not read";
-    interfaces_no_room total "sFlow: interface counters given up: no room";
+    interfaces_no_room total "sFlow: interface counters given up for lack of room";
 };
 
 impl SessionCounts {
@@ -191,5 +192,5 @@ impl SessionCounts {
     }
 }
 
-/// Names that are kept of a session, at most.
+/// Maximum number of names that are kept for a session.
 pub(super) const MAX_SKIPPED_NAMES: usize = 64;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a later field replaces an earlier one only if it is at least as good.
 
-use super::addresses::{set_end_address, set_ipv6_address, set_known_address, set_mac_address};
+use super::addresses::{set_endpoint_address, set_ipv6_address, set_known_address, set_mac_address};
 use super::meaning::{FieldMeaning, FieldRank, TimeNotation};
 use super::options::ExporterFacts;
 use super::reader::{low_u8, low_u16, low_u32, read_number};
@@ -56,11 +56,11 @@ struct DraftTimes {
     duration_ns: Option<u64>,
 }
 
-/// One time, in the finest notation that was sent.
+/// A stated time, in the finest notation that the exporter sent.
 #[derive(Clone, Copy, Debug, Default)]
 struct StatedFlowTime {
     finest: Option<(TimeNotation, u64)>,
-    /// Uptime notation. It is kept apart because it can be read only once the exporter's start time is known.
+    /// The time as an uptime. It is kept apart because it can be read only once the exporter's start time is known.
     uptime: Option<u64>,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct RecordDraft {
 }
 
 impl RecordDraft {
-    /// Takes a field's value.
+    /// Sets the value of a field.
     pub(super) fn set_field(&mut self, field: TemplateField, bytes: &[u8]) {
         if self.set_bytes_field(field.meaning, bytes) {
             return;
@@ -95,7 +95,7 @@ impl RecordDraft {
         }
     }
 
-    /// Takes values that are not numbers. Returns whether it was one.
+    /// Sets a field whose value is not a number. Returns false for any other field.
     fn set_bytes_field(&mut self, meaning: FieldMeaning, bytes: &[u8]) -> bool {
         let record = &mut self.record;
         let foreign = &mut self.foreign;
@@ -110,10 +110,10 @@ impl RecordDraft {
             // The value is kept as bytes: it may be longer than the eight bytes of a number.
             FieldMeaning::Other(name) => foreign.others.add_field(name.enterprise, name.id, bytes),
             FieldMeaning::Source4 | FieldMeaning::Source6 => {
-                set_end_address(&mut key.source, &mut record.outer_source, bytes);
+                set_endpoint_address(&mut key.source, &mut record.outer_source, bytes);
             }
             FieldMeaning::Destination4 | FieldMeaning::Destination6 => {
-                set_end_address(&mut key.destination, &mut record.outer_destination, bytes);
+                set_endpoint_address(&mut key.destination, &mut record.outer_destination, bytes);
             }
             FieldMeaning::NextHop => set_known_address(&mut foreign.next_hop, bytes),
             FieldMeaning::BgpNextHop => set_known_address(&mut foreign.bgp_next_hop, bytes),
@@ -128,7 +128,7 @@ impl RecordDraft {
         true
     }
 
-    /// Takes values that each direction has. Returns whether it was one.
+    /// Sets a field that each direction has. Returns false for any other field.
     fn set_direction_field(&mut self, field: TemplateField, value: u64) -> bool {
         let direction = usize::from(field.reverse);
         let times = &mut self.times[direction];
@@ -213,7 +213,7 @@ impl RecordDraft {
         }
     }
 
-    /// Numbers that only other exporters send.
+    /// Sets a field that only other exporters send.
     const fn set_foreign_field(&mut self, meaning: FieldMeaning, value: u64) {
         let foreign = &mut self.foreign;
         match meaning {
@@ -236,7 +236,7 @@ impl RecordDraft {
         let record = &mut self.record;
         record.history = self.history;
         times.write_times_to(&mut record.forward);
-        // NetFlow has type and code as the destination port.
+        // NetFlow puts the ICMP type and code into the destination port.
         if record.icmp == 0 && is_icmp(record.key.protocol) {
             record.icmp = record.key.destination_port;
         }
@@ -256,7 +256,7 @@ impl RecordDraft {
         record.sampling = self
             .sampling
             .stated_sampling_interval()
-            .unwrap_or_else(|| about.sampling_interval(self.sampling.sampler));
+            .unwrap_or_else(|| about.sampling_interval_or_one(self.sampling.sampler));
         FinishedRecord { record: self.record, is_timed: stated.is_some() }
     }
 }
@@ -292,7 +292,8 @@ impl StatedFlowTime {
 }
 
 impl DraftTimes {
-    /// The times. A missing time is computed from the duration, or is equal to the other time.
+    /// Returns the times of the first and last packet. A missing time is computed from the duration, or is equal to the
+    /// other time. `None` if neither is known.
     fn resolve_times(&self, moment: &MessageTime) -> Option<FlowTimes> {
         let duration = self.duration_ns.unwrap_or(0);
         let start = self.start.resolve_time_ns(moment);
@@ -318,7 +319,8 @@ impl MessageTime {
         }
     }
 
-    /// The uptime wraps after 49.7 days: of the possible times, the one nearest to when the message was sent.
+    /// Converts an uptime to nanoseconds since 1970. The uptime wraps after 49.7 days: of the possible times, this is
+    /// the one nearest to the time at which the message was sent.
     fn time_of_uptime(&self, uptime_ms: u32) -> Option<u64> {
         let sent_ms = self.sent_ns / 1_000_000;
         let now_ms = match (self.uptime_ms, self.boot_ms) {

@@ -129,7 +129,7 @@ pub(super) fn read_head(message: &[u8]) -> Result<MessageHead, MalformedMessage>
     if message.starts_with(&sim::SIM_DATAGRAM_MAGIC) {
         return Ok(MessageHead::new(ExportProtocol::Sim, read_word(message, 8, sim::HEADER)?));
     }
-    // The version has 32 bits: its first half is no version of the other protocols.
+    // The version of sFlow has 32 bits: its first half, zero, is no version of the other protocols.
     if message.starts_with(&sflow::VERSION) {
         let DatagramHeader { agent, sub_agent, .. } = sflow::read_header(message)?;
         return Ok(MessageHead { protocol: ExportProtocol::SFlow, domain: sub_agent, agent });
@@ -148,7 +148,7 @@ pub(super) fn read_head(message: &[u8]) -> Result<MessageHead, MalformedMessage>
     })
 }
 
-/// A word of a header that should have `needed` bytes.
+/// Reads a word of 32 bits from a header that should have `needed` bytes.
 fn read_word(message: &[u8], at: usize, needed: usize) -> Result<u32, MalformedMessage> {
     let bytes = message.get(at..).and_then(|bytes| bytes.first_chunk());
     bytes
@@ -170,7 +170,8 @@ pub fn message_length(stream: &[u8]) -> Result<Option<usize>, MalformedMessage> 
     }
 }
 
-/// A stated length. One that is shorter than its header would make the reader take no bytes and never get on.
+/// Checks a stated message length. If it were shorter than the header, the reader could take no
+/// bytes and never continue.
 fn check_length(stated: u16, needed: usize) -> Result<Option<usize>, MalformedMessage> {
     let found = usize::from(stated);
     if found < needed { Err(MalformedMessage::Short { found, needed }) } else { Ok(Some(found)) }

@@ -16,7 +16,7 @@ use std::hash::Hash;
 /// Times and bounds after which flows are reported.
 #[derive(Clone, Copy, Debug)]
 pub struct GatherOptions {
-    /// Flows that are open at one time, at most.
+    /// Maximum number of flows that are open at one time.
     pub flows: usize,
     /// A flow that was silent for this long has ended.
     pub idle: Nanos,
@@ -52,7 +52,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
     }
 
     /// Returns the number of flows that fit into this much memory, at most 2^18.
-    pub const fn flows_within(memory: usize) -> usize {
+    pub const fn max_flows_in_memory(memory: usize) -> usize {
         let mut buckets: usize = 1 << 18;
         // A hash map has a power of two of buckets, and fills seven eighths of them.
         while buckets > 16
@@ -72,7 +72,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
     pub fn add_event(&mut self, of: E, event: SimEvent, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
         match event {
             SimEvent::Flow { flow_id, key, .. } => {
-                let open = self.open_flow((of, flow_id), now_ns, out);
+                let open = self.get_or_open_flow((of, flow_id), now_ns, out);
                 // The meter opens a flow of the same number only after the old one has ended. A default key
                 // belongs to packets of the same flow that came before this item.
                 if open.record.key != FlowKey::default() {
@@ -82,7 +82,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
                 open.record.key = key;
             }
             SimEvent::Packet { flow_id, bytes, at_ns } => {
-                let half = &mut self.open_flow((of, flow_id), now_ns, out).record.forward;
+                let half = &mut self.get_or_open_flow((of, flow_id), now_ns, out).record.forward;
                 // The times of an empty half are zero, which would win every minimum below.
                 if half.packets == 0 {
                     half.first_ns = at_ns;
@@ -97,7 +97,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         }
     }
 
-    fn open_flow(
+    fn get_or_open_flow(
         &mut self,
         place: (E, u64),
         now_ns: u64,
@@ -150,7 +150,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
     pub fn finish_flows(&mut self, out: &mut impl FnMut(E, FlowRecord)) {
         self.order.clear();
         for ((of, _), mut open) in self.open.drain() {
-            // The time only starts the next part, and there is none.
+            // The time would only start the next part, and none follows.
             report_flow(of, &mut open, EndReason::Forced, 0, out);
         }
     }

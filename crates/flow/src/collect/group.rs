@@ -35,13 +35,13 @@ use rows::{
 use side::{FlowSideState, SideReport};
 use std::collections::{BTreeMap, HashMap};
 
-/// Groups that have an account: senders choose their numbers.
+/// Maximum number of groups that are counted: senders choose the group numbers, so they could be any number.
 const MAX_GROUPS: usize = 64;
 
 /// Bounds of the memory for flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupOptions {
-    /// Directions of flows that are remembered for a time; twice as many at most.
+    /// Number of directions of flows that are remembered between two rotations; at most twice as many are held.
     pub flows: usize,
     /// Time for which flows are remembered: longer than the meters' active timeout.
     pub memory: Nanos,
@@ -50,13 +50,17 @@ pub struct GroupOptions {
 impl GroupOptions {
     /// Builds options for as many flows as fit into this much memory.
     pub fn within_memory(memory: usize) -> Self {
-        // A map has a power of two of buckets and fills seven eighths of them. There are two maps, and while one of them grows it
-        // takes half as much again.
         let mut buckets: usize = 16;
-        while buckets < 1 << 24 && 2 * buckets * SIDE_BYTES / 2 * 5 <= memory {
+        while buckets < 1 << 24 && Self::memory_of_buckets(2 * buckets) <= memory {
             buckets *= 2;
         }
         Self { flows: buckets / 8 * 7, ..Self::default() }
+    }
+
+    /// Memory of two maps with so many buckets each. A map has a power of two of buckets and fills seven eighths of them. While one
+    /// of the maps grows, its buckets take half as much again.
+    const fn memory_of_buckets(buckets: usize) -> usize {
+        buckets * BUCKET_BYTES / 2 * 5 + 2 * (buckets / 8 * 7) * FlowSideState::HEAP_BYTES
     }
 }
 
@@ -75,10 +79,10 @@ struct FlowSide {
     is_second: bool,
 }
 
-/// How a record changed the counts of its group.
+/// Changes that a record makes to the counts of its group.
 #[derive(Clone, Debug, Default)]
 struct JoinedRecord {
-    /// Its packets that could not be placed.
+    /// Packets of the record that could not be placed.
     unplaced: u64,
     /// Packets of earlier records that could not be placed until now.
     placed_later: u64,
@@ -90,20 +94,21 @@ struct JoinedRecord {
     waited: Vec<FlowRecord>,
 }
 
-/// Memory of one direction in the map.
-const SIDE_BYTES: usize = size_of::<(FlowSide, FlowSideState)>() + 1 + FlowSideState::HEAP_BYTES;
+/// Memory of a bucket of a map. A direction in it takes more outside of the map.
+const BUCKET_BYTES: usize = size_of::<(FlowSide, FlowSideState)>() + 1;
 
 /// Joins records of all groups; see the module documentation.
 #[derive(Debug, Default)]
 pub struct GroupedFlows {
     options: GroupOptions,
-    /// Directions that were used since the last turn, and directions that were used in the turn before.
+    /// Directions that were used since the last rotation (see `forget_old_flows`), and directions that were used
+    /// between the two rotations before.
     recent: HashMap<FlowSide, FlowSideState>,
     older: HashMap<FlowSide, FlowSideState>,
     turned_ns: u64,
     /// No flow that began after this time has been forgotten.
     whole_from_ns: u64,
-    /// The latest time in a record: by now, and at the last turn.
+    /// The latest time in a record: until now, and until the last rotation.
     newest_ns: u64,
     turn_newest_ns: u64,
     /// True if flows were forgotten because there were too many.
@@ -173,7 +178,7 @@ impl GroupedFlows {
         }
     }
 
-    /// The account of a group, if there is one or room for it.
+    /// Returns the counts of a group, which are created if there is room; `None` if there is none.
     fn group_counts_mut(&mut self, group: u64) -> Option<&mut GroupCounts> {
         let has_room = self.groups.len() < MAX_GROUPS || self.groups.contains_key(&group);
         has_room.then(|| self.groups.entry(group).or_default())
@@ -181,7 +186,8 @@ impl GroupedFlows {
 
     /// Memory that the flows take, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        (self.recent.capacity() + self.older.capacity()) / 7 * 8 * SIDE_BYTES
+        let buckets = (self.recent.capacity() + self.older.capacity()) / 7 * 8;
+        buckets * BUCKET_BYTES + (self.recent.len() + self.older.len()) * FlowSideState::HEAP_BYTES
     }
 
     /// Returns the counts of each group, by group number.
@@ -200,7 +206,7 @@ impl GroupedFlows {
         let RecordOriginMark { group, lane, meter } = history.mark;
         let mut joined = JoinedRecord::default();
         let mut waited = Vec::new();
-        // Only a turn for lack of room forgets running flows, and only those that began before it.
+        // Only a rotation for lack of room forgets running flows, and only those that began before it.
         let may_be_forgotten = self.is_crowded && history.since_ns <= self.whole_from_ns;
         let has_room = self.clocks.len() < MAX_GROUPS || self.clocks.contains_key(&group);
         // A group without an entry is joined without known clock offsets. The entry is out of the map while
@@ -211,7 +217,7 @@ impl GroupedFlows {
         let mut both = SideReport::from_history(history, times, now_ns);
         both.known_from_ns = self.whole_from_ns;
         both.has_others = !was_stored && clocks.has_other_live_meter(meter, times[0], now_ns);
-        clocks.record_meter_life(meter, history.since_ns, history.is_strange, now_ns);
+        clocks.record_followed_flow(meter, history.since_ns, history.is_strange, now_ns);
         for (half, is_reverse) in [(&mut record.forward, false), (&mut record.reverse, true)] {
             let stored = history.stored[usize::from(is_reverse)].filter(|_| was_stored);
             // Nothing of this direction was stored, so the record says nothing about it.
@@ -248,21 +254,22 @@ impl GroupedFlows {
 
     fn side_state_mut(&mut self, place: FlowSide) -> &mut FlowSideState {
         let older = &mut self.older;
-        // Use moves a side to the recent map, so it survives the next turn.
+        // A side that is used moves to the recent map, so it survives the next rotation.
         self.recent.entry(place).or_insert_with(|| older.remove(&place).unwrap_or_default())
     }
 
-    /// Forgets flows that were not used during the last turn, or the older half if there are too many.
+    /// Rotates the two maps if the recent one is old or full: flows that were not used since the
+    /// last rotation are forgotten.
     fn forget_old_flows(&mut self, now_ns: u64) {
         let is_old = now_ns.saturating_sub(self.turned_ns) >= self.options.memory.as_u64();
         let is_full = self.recent.len() >= self.options.flows.max(1);
         if is_old || is_full {
-            // A turn by age forgets only flows that were silent for longer than the active timeout; a turn for lack of room may
-            // forget running ones.
+            // A rotation by age forgets only flows that were silent for longer than the active timeout; a rotation for
+            // lack of room may forget running ones.
             self.is_crowded |= !is_old && !self.older.is_empty();
             self.older = std::mem::take(&mut self.recent);
             self.turned_ns = now_ns;
-            // Forgotten flows were not used since the last turn, so later records cannot belong to them.
+            // Forgotten flows were not used since the last rotation, so later records cannot belong to them.
             self.whole_from_ns = std::mem::replace(&mut self.turn_newest_ns, self.newest_ns);
         }
     }

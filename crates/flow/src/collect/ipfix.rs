@@ -12,7 +12,7 @@ use super::template::{FieldName, FieldSpecifier};
 pub(super) const HEADER: usize = 16;
 const TEMPLATE_SET_ID: u16 = 2;
 const OPTIONS_TEMPLATE_SET_ID: u16 = 3;
-/// From here on, numbers are numbers of templates.
+/// Set numbers from here on are the numbers of templates: such a set holds data.
 pub(super) const FIRST_DATA_SET_ID: u16 = 256;
 const ENTERPRISE_BIT: u16 = 1 << 15;
 
@@ -65,18 +65,18 @@ pub(super) fn decode_message(
 fn check_message_sets(mut reader: ByteReader<'_>) -> Result<bool, MalformedMessage> {
     let mut has_data = false;
     while reader.unread_byte_count() > 0 {
-        has_data |= next_set(&mut reader)?.id >= FIRST_DATA_SET_ID;
+        has_data |= read_next_set(&mut reader)?.id >= FIRST_DATA_SET_ID;
     }
     Ok(has_data)
 }
 
-/// A set. Both protocols with templates have the same.
+/// A set of a message. IPFIX and NetFlow 9 have the same form of sets.
 pub(super) struct ReceivedSet<'a> {
     pub(super) id: u16,
     pub(super) content: &'a [u8],
 }
 
-pub(super) fn next_set<'a>(reader: &mut ByteReader<'a>) -> Result<ReceivedSet<'a>, MalformedMessage> {
+pub(super) fn read_next_set<'a>(reader: &mut ByteReader<'a>) -> Result<ReceivedSet<'a>, MalformedMessage> {
     let left = reader.unread_byte_count();
     let short = MalformedMessage::Set { id: 0, said: 0, left };
     let id = reader.read_u16().ok_or(short)?;
@@ -94,7 +94,7 @@ fn decode_sets(
 ) -> Result<(), MalformedMessage> {
     let mut result = Ok(());
     while reader.unread_byte_count() > 0 {
-        let ReceivedSet { id, content } = next_set(&mut reader)?;
+        let ReceivedSet { id, content } = read_next_set(&mut reader)?;
         // An unreadable set does not stop the other sets: each has its own length.
         let done = match id {
             TEMPLATE_SET_ID | OPTIONS_TEMPLATE_SET_ID => {

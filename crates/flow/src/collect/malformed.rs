@@ -6,7 +6,7 @@ use crate::sim::SimError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedMessage {
     /// Ends within its header.
-    #[error("a message of {found} bytes is too short: its header has {needed}")]
+    #[error("a message of {found} bytes is too short: its header alone has {needed} bytes")]
     Short {
         found: usize,
         /// Bytes of the header.
@@ -15,11 +15,11 @@ pub enum MalformedMessage {
     /// A protocol that the collector cannot read.
     #[error("unknown version {0}: packetrig reads NetFlow 5, NetFlow 9, IPFIX (10), sFlow 5 and SIM")]
     Version(u16),
-    /// The length in its header is not its own.
-    #[error("its header gives a length of {said} bytes, but it has {found}")]
+    /// The length in the header is not the length of the message.
+    #[error("the header of a message gives a length of {said} bytes, but the message has {found}")]
     Length { said: usize, found: usize },
     /// A set that ends behind the message or within its own header.
-    #[error("set {id} gives a length of {said} bytes, but the message has {left} left")]
+    #[error("set {id} gives a length of {said} bytes, but only {left} bytes of the message are left")]
     Set { id: u16, said: usize, left: usize },
     /// A template that is not valid.
     #[error("template {id} {why}")]
@@ -29,9 +29,9 @@ pub enum MalformedMessage {
         why: &'static str,
     },
     /// A sample of sFlow that ends after the end of the datagram, or with content that ends after the sample.
-    #[error("sample {number} of an sFlow datagram does not end within it")]
+    #[error("sample {number} of an sFlow datagram is truncated")]
     Sample {
-        /// Its place in the datagram, from 1.
+        /// Number of the sample in the datagram, from 1.
         number: u32,
     },
     /// A datagram of SIM.

@@ -16,7 +16,7 @@ pub(super) enum TimeNotation {
     Millis,
     /// Microseconds before the message was sent.
     Before,
-    /// NTP time, good to the microsecond.
+    /// NTP time, precise to the microsecond.
     Micros,
     Nanos,
 }
@@ -145,7 +145,7 @@ impl ExporterStatistic {
 
 impl FieldMeaning {
     /// Keeps meanings that exist for each direction; the reverse direction has no column for any other meaning.
-    const fn for_direction(self, name: FieldName) -> Self {
+    const fn keep_if_per_direction(self, name: FieldName) -> Self {
         match self {
             Self::Packets(_)
             | Self::Octets(_)
@@ -163,9 +163,9 @@ impl FieldMeaning {
 pub(super) fn field_meaning(name: FieldName) -> FieldMeaning {
     let known = match name.enterprise {
         0 => iana_meaning(name.id),
-        // `for_direction` turns an unknown element into `Other`, so its value is kept under its own name.
+        // `keep_if_per_direction` turns an unknown element into `Other`, so its value is kept under its own name.
         REVERSE_ENTERPRISE => {
-            return iana_meaning(name.id).unwrap_or(FieldMeaning::Skipped).for_direction(name);
+            return iana_meaning(name.id).unwrap_or(FieldMeaning::Skipped).keep_if_per_direction(name);
         }
         ENTERPRISE_NUMBER => enterprise_field_meaning(name.id),
         _ => None,
@@ -265,7 +265,7 @@ fn time_meaning(id: u16) -> Option<FieldMeaning> {
 const fn exporter_meaning(id: u16) -> Option<FieldMeaning> {
     use FieldMeaning as M;
     Some(match id {
-        // The number that no element has, padding, and the version that addresses have anyway.
+        // Element 0 does not exist, 210 is padding, and 60 is the IP version, which the addresses show anyway.
         0 | 60 | 210 => M::Skipped,
         34 | 50 => M::SamplingInterval,
         305 => M::SamplingTaken,

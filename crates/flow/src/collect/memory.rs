@@ -3,16 +3,16 @@
 //! The figures are upper bounds, so that a collector never counts less memory than it holds. `tests/tests/allocation` compares
 //! them with the allocator.
 
-/// Entries of a node of a B-tree map, at most, and in every node but the root at least.
+/// Maximum number of entries of a node of a B-tree map, and minimum number in every node but the root.
 const MAX_NODE: usize = 11;
 const NODE_LEAST: usize = 5;
 
-/// The cost of a block of memory: glibc puts eight bytes in front and rounds up to sixteen.
+/// Returns the memory that a block of this many bytes takes: glibc puts eight bytes in front and rounds up to sixteen.
 pub(super) const fn block_bytes(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { (bytes + 8).next_multiple_of(16) + 16 }
 }
 
-/// The cost of a B-tree map.
+/// Returns the maximum memory that a B-tree map takes.
 pub(super) const fn map_memory_bytes<K, V>(entries: usize) -> usize {
     // Every node may be as empty as a B-tree allows, and still takes the memory of a full node.
     let leaf = block_bytes(MAX_NODE * (size_of::<K>() + size_of::<V>()) + 16);

@@ -2,7 +2,7 @@
 
 use super::MalformedMessage;
 use super::draft::MessageTime;
-use super::ipfix::{FIRST_DATA_SET_ID, ReceivedSet, next_set};
+use super::ipfix::{FIRST_DATA_SET_ID, ReceivedSet, read_next_set};
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
 use super::sequence::{MessageClaim, message_fingerprint};
@@ -42,7 +42,7 @@ pub(super) fn decode_message(
     // not count as received.
     let mut ahead = reader;
     while ahead.unread_byte_count() > 0 {
-        next_set(&mut ahead)?;
+        read_next_set(&mut ahead)?;
     }
     let moment = MessageTime {
         sent_ns: u64::from(header.sent_s) * 1_000_000_000,
@@ -71,7 +71,7 @@ fn decode_sets(
 ) -> Result<(), MalformedMessage> {
     let mut result = Ok(());
     while reader.unread_byte_count() > 0 {
-        let ReceivedSet { id, content } = next_set(&mut reader)?;
+        let ReceivedSet { id, content } = read_next_set(&mut reader)?;
         // An unreadable set does not stop the other sets: each has its own length.
         let done = match id {
             TEMPLATE_FLOWSET_ID => decode_templates(session, content, message, out),
@@ -125,7 +125,7 @@ fn decode_options_templates(
         }
         check_template_id(id)?;
         let cut = MalformedMessage::Template { id, why: "does not end within its set" };
-        // RFC 3954 section 6.1 gives both as bytes, four for each field.
+        // RFC 3954 section 6.1: both lengths are in bytes, and each field takes four of them.
         let mut all = read_fields(&mut reader, usize::from(scopes) / 4, true).ok_or(cut)?;
         all.extend(read_fields(&mut reader, usize::from(options) / 4, false).ok_or(cut)?);
         session.learn_template(id, &all, true, message, out)?;

@@ -11,7 +11,7 @@ use crate::membership::GroupMembership;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Samplers of one exporter that are remembered.
+/// Maximum number of samplers of one exporter that are remembered.
 const MAX_SAMPLERS: usize = 64;
 
 /// The losses that an exporter reports, all since it began. A number that it does not report is absent.
@@ -148,7 +148,7 @@ impl ExporterFacts {
     }
 
     /// Returns the sampling interval of a sampler; 1 if it is unknown.
-    pub(super) fn sampling_interval(&self, sampler: Option<u64>) -> u32 {
+    pub(super) fn sampling_interval_or_one(&self, sampler: Option<u64>) -> u32 {
         // An interval without a sampler number is valid for all samplers.
         let known = self.samplers.get(&sampler).or_else(|| self.samplers.get(&None));
         known.copied().unwrap_or(1)
@@ -178,9 +178,9 @@ mod tests {
         }
         assert_eq!(
             (
-                about.sampling_interval(Some(3)),
-                about.sampling_interval(Some(4)),
-                about.sampling_interval(None)
+                about.sampling_interval_or_one(Some(3)),
+                about.sampling_interval_or_one(Some(4)),
+                about.sampling_interval_or_one(None)
             ),
             (100, 10, 10)
         );

@@ -14,7 +14,7 @@ pub enum FieldPlace {
     NoRecord,
 }
 
-/// The place of an element of an enterprise (0: IANA).
+/// Finds where the values of an element are stored. Enterprise 0 is IANA.
 pub fn field_place(enterprise: u32, id: u16) -> FieldPlace {
     if (enterprise, id) == (0, 60) {
         // The field is skipped, because the addresses show the version.

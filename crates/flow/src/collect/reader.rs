@@ -34,8 +34,8 @@ impl<'a> ByteReader<'a> {
         self.read_array().map(u32::from_be_bytes)
     }
 
-    /// A value of variable length: its length in one byte, or in two behind a byte of ones.
-    pub(super) fn read_variable(&mut self) -> Option<&'a [u8]> {
+    /// Reads a value of variable length. Its length comes first: in one byte, or in two bytes after a byte of 255.
+    pub(super) fn read_variable_length_value(&mut self) -> Option<&'a [u8]> {
         // RFC 7011 section 7. A copy is read first, so that nothing is taken if the value is cut.
         let mut ahead = *self;
         let length = match ahead.read_u8()? {
@@ -48,12 +48,12 @@ impl<'a> ByteReader<'a> {
     }
 }
 
-/// A number in network order, of at most eight bytes; `None` if it is longer than that.
+/// Reads a number in network byte order, of at most eight bytes; `None` if it is longer than that.
 pub(super) fn read_number(bytes: &[u8]) -> Option<u64> {
     (bytes.len() <= 8).then(|| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
-/// The lowest bits of a number.
+/// Returns the lowest bits of a number.
 pub(super) const fn low_u8(value: u64) -> u8 {
     value.to_le_bytes()[0]
 }
@@ -87,9 +87,9 @@ mod tests {
     #[test]
     fn variable_lengths_are_short_or_long() {
         let mut reader = ByteReader::new(&[2, 7, 8, 255, 0, 1, 9, 3, 1]);
-        assert_eq!(reader.read_variable(), Some(&[7, 8][..]));
-        assert_eq!(reader.read_variable(), Some(&[9][..]));
-        assert_eq!((reader.read_variable(), reader.unread_byte_count()), (None, 2));
+        assert_eq!(reader.read_variable_length_value(), Some(&[7, 8][..]));
+        assert_eq!(reader.read_variable_length_value(), Some(&[9][..]));
+        assert_eq!((reader.read_variable_length_value(), reader.unread_byte_count()), (None, 2));
     }
 
     #[test]

@@ -8,13 +8,13 @@ use packetrig_units::Nanos;
 /// Bounds of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionOptions {
-    /// Templates that are kept, at most.
+    /// Maximum number of templates that are kept.
     pub templates: usize,
-    /// Fields of all of them, at most.
+    /// Maximum number of fields of all kept templates together.
     pub template_fields: usize,
     /// Lifetime of a template that is not repeated; `None` on connections, where a template is valid until it is withdrawn.
     pub template_life: Option<Nanos>,
-    /// Memory for data that came before its template, at most, in bytes, overhead included.
+    /// Maximum memory for data that came before its template, in bytes, overhead included.
     pub hold_bytes: usize,
     /// Time for which waiting data is kept.
     pub hold: Nanos,
@@ -44,7 +44,7 @@ pub enum ReceivedMessage {
     Sim(SimEvent),
     /// The exporter's numbers about itself.
     Statistics(Box<ReportedLosses>),
-    /// Units missing by the exporter's numbers; some may still come.
+    /// Units that are missing according to the exporter's sequence numbers; some may still come.
     Gap {
         units: u32,
     },

@@ -27,8 +27,8 @@ impl SamplingState {
         true
     }
 
-    /// Returns the sampling interval that the record states. Numbers of taken and skipped packets take precedence over an
-    /// interval.
+    /// Returns the sampling interval that the record states. Numbers of taken and skipped packets take
+    /// precedence over an interval.
     pub(super) fn stated_sampling_interval(&self) -> Option<u32> {
         let said = match (self.taken, self.space) {
             // An exporter that states no taken packets gives no ratio; 1 leaves its counts as they are.

@@ -16,9 +16,9 @@ use super::memory::block_bytes;
 use packetrig_units::clamp_to_u32;
 use std::collections::VecDeque;
 
-/// Gaps that are remembered, so that a late message that fills one is recognised.
+/// Maximum number of gaps that are remembered, so that a late message that fills one is recognised.
 const MAX_REMEMBERED_GAPS: usize = 256;
-/// Messages that are remembered, so that their second copies are recognised.
+/// Maximum number of messages that are remembered, so that their second copies are recognised.
 const MAX_RECENT_MESSAGES: usize = 1024;
 /// Longest time by which messages overtake each other. A message that was sent longer before the first one does not move
 /// `first` back: one stray message must not make a gap of a day.
@@ -115,7 +115,7 @@ pub(super) struct MessageSequence {
     sent_s: u32,
     gaps: VecDeque<NumberGap>,
     recent: VecDeque<RecentMessage>,
-    /// Units behind `next` that may have been in sets which could not be read, at most.
+    /// Maximum number of units after `next` that may have been in sets which could not be read.
     unread: u32,
     suspects: VecDeque<UncertainUnitRange>,
     old_run: u32,
@@ -150,7 +150,7 @@ impl MessageSequence {
     }
 
     /// Finds the position of a message relative to earlier messages. If the message is to be decoded,
-    /// [`Self::complete_message_gap`] must follow.
+    /// [`Self::complete_message`] must follow.
     pub(super) fn judge_message(&mut self, claim: MessageClaim) -> MessagePlace {
         let place = self.find_message_place(claim);
         self.old_run = if place == MessagePlace::Old { self.old_run + 1 } else { 0 };
@@ -214,10 +214,10 @@ impl MessageSequence {
             let plausible = u64::from(ahead) <= seconds * MAX_PER_SECOND;
             return if plausible { MessagePlace::Ahead(ahead) } else { MessagePlace::Restart };
         }
-        if claim.empty || self.gap_index_of(claim.number).is_some() {
+        if claim.empty || self.gap_index_containing(claim.number).is_some() {
             return MessagePlace::Late;
         }
-        if self.is_overtaken(claim) {
+        if self.may_precede_first_message(claim) {
             return MessagePlace::Early;
         }
         // The number is far back, but the message was sent later than the newest one: only a restart does this. A message
@@ -230,14 +230,14 @@ impl MessageSequence {
     }
 
     /// Returns whether a message may have been sent before the first one that was received.
-    const fn is_overtaken(&self, claim: MessageClaim) -> bool {
+    const fn may_precede_first_message(&self, claim: MessageClaim) -> bool {
         let before = self.first.wrapping_sub(claim.number);
         let Some(seconds) = self.first_sent_s.checked_sub(claim.sent_s) else { return false };
         let is_plausible = before as u64 <= (seconds as u64 + 1) * MAX_PER_SECOND;
         before > 0 && before < 1 << 31 && seconds <= OVERTAKEN_S && is_plausible
     }
 
-    /// Units are missing; some may be in sets that could not be read.
+    /// Skips units that are missing; some may be in sets that could not be read.
     fn skip_units(&mut self, ahead: u32, unread: u32) -> MessagePlace {
         let untold = ahead.min(unread);
         let until = self.next.wrapping_add(ahead);
@@ -246,7 +246,8 @@ impl MessageSequence {
         if untold == ahead { MessagePlace::InOrder } else { MessagePlace::Ahead(ahead - untold) }
     }
 
-    /// Units are missing from a number on; `untold` of them may be in sets that could not be read.
+    /// Records that the units from `from` until before `until` are missing; `untold` of them may be in sets that
+    /// could not be read.
     fn open_gap(&mut self, from: u32, until: u32, untold: u32) {
         self.missing += u64::from(until.wrapping_sub(from));
         self.remember_gap(NumberGap { from, until });
@@ -279,8 +280,8 @@ impl MessageSequence {
         self.first = number;
     }
 
-    /// A set of the message that ended at `number` could be read after all and had this many units. After the last set, nothing
-    /// that is missing behind that message can be in it any more.
+    /// Counts the units of a set that could be read after all. Its message ended at `number`. Once the last set of that
+    /// message has been read, units that are missing after the message cannot be in it any more.
     pub(super) fn recover_units(&mut self, number: u32, units: u32, is_last: bool) {
         if number == self.next {
             // No later message has come yet.
@@ -300,9 +301,9 @@ impl MessageSequence {
         }
     }
 
-    /// A message was decoded: it held this many units, and sets that may hold up to `unread` more. Returns by
-    /// how many units a gap shrank.
-    pub(super) fn complete_message_gap(
+    /// Completes a message that was decoded: it held this many units, and sets that may hold up to `unread` more.
+    /// Returns by how many units a gap shrank.
+    pub(super) fn complete_message(
         &mut self,
         place: MessagePlace,
         number: u32,
@@ -337,12 +338,12 @@ impl MessageSequence {
         filled
     }
 
-    fn gap_index_of(&self, number: u32) -> Option<usize> {
+    fn gap_index_containing(&self, number: u32) -> Option<usize> {
         self.gaps.iter().position(|gap| gap.contains(number))
     }
 
     fn fill_gap(&mut self, number: u32, units: u32) -> u32 {
-        let Some(at) = self.gap_index_of(number) else { return 0 };
+        let Some(at) = self.gap_index_containing(number) else { return 0 };
         let Some(gap) = self.gaps.remove(at) else { return 0 };
         let filled = units.min(gap.until.wrapping_sub(number));
         // The remaining gap: one piece before the message and one after it, if they are not empty.
@@ -357,7 +358,7 @@ impl MessageSequence {
 
 /// Computes a hash that distinguishes a second copy from another message.
 pub(super) fn message_fingerprint(message: &[u8]) -> u64 {
-    // Fast, and no protection against forgery: a sender that can forge the exporter's address is read
+    // The hash is fast, and no protection against forgery: a sender that can forge the exporter's address is read
     // as that exporter anyway.
     let (words, rest) = message.as_chunks::<8>();
     let sum = words.iter().fold(message.len() as u64, |sum, word| mix_word(sum, u64::from_le_bytes(*word)));

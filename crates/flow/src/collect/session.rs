@@ -2,7 +2,7 @@
 //!
 //! The modules of the protocols read the messages; this module has the part that is common to them.
 //!
-//! Invariant: memory is bounded by [`SessionOptions`], and a message ends.
+//! Invariant: memory is bounded by [`SessionOptions`], and reading a message always ends.
 
 use super::counts::SessionCounts;
 use super::draft::{FinishedRecord, MessageTime, RecordDraft};
@@ -30,7 +30,7 @@ pub(super) struct SessionMessage {
     pub(super) now_ns: u64,
     /// Units decoded so far.
     pub(super) units: u32,
-    /// Units that sets without a template may hold, at most.
+    /// Maximum number of units that sets without a template may hold.
     pub(super) unread: u32,
 }
 
@@ -67,7 +67,7 @@ pub struct ExportSession {
 }
 
 impl ExportSession {
-    /// A session that has received nothing.
+    /// Creates a session that has received nothing.
     pub fn new(protocol: ExportProtocol, options: SessionOptions) -> Self {
         Self {
             options,
@@ -108,7 +108,7 @@ impl ExportSession {
         self.counts.messages += 1;
         self.counts.message_bytes += message.len() as u64;
         // Templates expire before the message is read: an expired template must not decode its data.
-        self.expire_old(now_ns);
+        self.expire_old_state(now_ns);
         let result = match self.protocol {
             ExportProtocol::Ipfix => ipfix::decode_message(self, message, now_ns, out),
             ExportProtocol::NetFlow9 => netflow9::decode_message(self, message, now_ns, out),
@@ -123,8 +123,8 @@ impl ExportSession {
         result
     }
 
-    /// Forgets state that is too old. Returns whether it looked: it looks once a second.
-    pub fn expire_old(&mut self, now_ns: u64) -> bool {
+    /// Forgets templates and waiting data that are too old. Returns whether it checked: it does so once a second.
+    pub fn expire_old_state(&mut self, now_ns: u64) -> bool {
         // Every message calls this function, but for timeouts of minutes a check once a second is enough.
         if now_ns.saturating_sub(self.looked_ns) < 1_000_000_000 {
             return false;
@@ -140,13 +140,13 @@ impl ExportSession {
         true
     }
 
-    /// The exporter is gone: no template will come for the waiting data.
+    /// Gives up the waiting data: the exporter is gone, so no template will come for it.
     pub fn end_session(&mut self) {
         let given_up = self.waiting.give_up_all_sets() as u64;
         self.counts.count_abandoned_bytes(given_up, |counts| &mut counts.undecoded_ended_bytes);
     }
 
-    /// Returns the memory that it holds beside the value itself.
+    /// Returns the memory that the session holds beside the value itself.
     pub fn memory_bytes(&self) -> usize {
         self.templates.memory_bytes()
             + self.waiting.memory_bytes()
@@ -166,7 +166,7 @@ impl ExportSession {
             // Templates go last: without one, all later data of its number would have to wait.
             } else if self.templates.give_up_oldest_template() {
                 self.counts.templates_no_room += 1;
-            } else if self.sflow.evict_oldest_counters() {
+            } else if self.sflow.evict_counters_or_samplers() {
                 self.counts.interfaces_no_room += 1;
             } else {
                 break;
@@ -216,7 +216,7 @@ impl ExportSession {
         place.is_wanted().then_some(message)
     }
 
-    /// Returns whether the exporter's uptime went back while its clock went on.
+    /// Returns whether the exporter's uptime went back while its clock advanced.
     fn is_rebooted(&self, moment: &MessageTime) -> bool {
         let Some(uptime_ms) = moment.uptime_ms else { return false };
         let Some(last) = self.uptime else { return false };
@@ -230,13 +230,13 @@ impl ExportSession {
             && went_on_ms.saturating_add_signed(i64::from(back_ms)) > 5_000
     }
 
-    /// A message is read, whole or up to where it is malformed.
+    /// Completes a message that was read, whole or up to the place where it is malformed.
     pub(super) fn close_message(&mut self, message: SessionMessage) {
         let SessionMessage { place, number, units, unread, .. } = message;
         // Waiting sets come after the units that could be read. When their template comes, they
         // are numbered from here.
         self.waiting.set_message_end(self.counts.messages, number.wrapping_add(units));
-        self.counts.late_units += u64::from(self.sequence.complete_message_gap(place, number, units, unread));
+        self.counts.late_units += u64::from(self.sequence.complete_message(place, number, units, unread));
     }
 
     pub(super) fn withdraw_template(&mut self, id: u16) {
@@ -252,7 +252,7 @@ impl ExportSession {
         self.options.template_life.is_none()
     }
 
-    /// A packet or a new flow.
+    /// Counts a packet or a new flow, and hands it out.
     pub(super) fn deliver_event(&mut self, event: SimEvent, out: &mut impl FnMut(ReceivedMessage)) {
         self.counts.events += 1;
         if let SimEvent::Packet { bytes, .. } = event {
@@ -263,19 +263,19 @@ impl ExportSession {
         out(ReceivedMessage::Sim(event));
     }
 
-    /// Takes the exporter's numbers about itself.
+    /// Stores the exporter's numbers about itself, and hands them out.
     pub(super) fn deliver_statistics(
         &mut self,
         said: Box<ReportedLosses>,
         out: &mut impl FnMut(ReceivedMessage),
     ) {
         self.counts.options_records += 1;
-        self.counts.record_loss_report(&said);
+        self.counts.restart_newer_packets_if_ledger(&said);
         self.reported.get_or_insert_default().update_from_later(&said);
         out(ReceivedMessage::Statistics(said));
     }
 
-    /// A record that needed no template.
+    /// Hands out a record that needed no template.
     pub(super) fn deliver_flow(
         &mut self,
         draft: RecordDraft,
@@ -298,8 +298,8 @@ impl ExportSession {
 }
 
 impl SessionCounts {
-    /// Starts counting newer packets again if the exporter has sent its ledger.
-    pub(super) const fn record_loss_report(&mut self, said: &ReportedLosses) {
+    /// Starts counting newer packets from zero if the exporter has sent its ledger.
+    pub(super) const fn restart_newer_packets_if_ledger(&mut self, said: &ReportedLosses) {
         if said.ledger.is_some() {
             self.newer_packets = 0;
         }

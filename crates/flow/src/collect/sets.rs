@@ -12,7 +12,7 @@ use super::options::OptionsDraft;
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
 use super::session::{ExportSession, SessionMessage};
-use super::template::{FieldSpecifier, ReceivedTemplate, TemplateField, skipped_fields};
+use super::template::{FieldSpecifier, ReceivedTemplate, TemplateField, fields_without_column};
 use super::waiting::WaitingMessage;
 use crate::export::section::VARIABLE_LENGTH;
 use packetrig_units::clamp_to_u32;
@@ -47,7 +47,7 @@ impl ExportSession {
         if self.counts.skipped.len() >= MAX_SKIPPED_NAMES {
             return;
         }
-        for name in skipped_fields(fields).into_iter().map(field_label) {
+        for name in fields_without_column(fields).into_iter().map(field_label) {
             let cost = block_bytes(name.len());
             if self.counts.skipped.len() < MAX_SKIPPED_NAMES && self.counts.skipped.insert(name) {
                 self.names += cost;
@@ -76,7 +76,7 @@ impl ExportSession {
             } else if self.protocol == ExportProtocol::Ipfix {
                 // Only IPFIX numbers records: the units missing after that message may be these. NetFlow 9
                 // numbers packets, and that packet was counted when it came.
-                self.waiting.move_set_end(of.number, read.units);
+                self.waiting.advance_message_end(of.number, read.units);
                 self.sequence.recover_units(of.end, read.units, ready.is_last);
             }
         }
@@ -129,7 +129,7 @@ impl ExportSession {
         };
         let mut reader = ByteReader::new(bytes);
         let mut units = 0;
-        let most = most_records(bytes);
+        let most = max_records_of_set(bytes);
         let cut = MalformedMessage::Record { id };
         // RFC 7011 section 3.3.1: bytes that are too few for any record are padding.
         while reader.unread_byte_count() >= template.least {
@@ -147,7 +147,7 @@ impl ExportSession {
                 }
                 counts.options_records += 1;
                 if let Some(said) = draft.finish_record(moment.sent_ns, about) {
-                    counts.record_loss_report(&said);
+                    counts.restart_newer_packets_if_ledger(&said);
                     reported.get_or_insert_default().update_from_later(&said);
                     out(ReceivedMessage::Statistics(Box::new(said)));
                 }
@@ -171,7 +171,7 @@ impl ExportSession {
 /// Maximum number of records of a set. Known exporters send records of at least four bytes (tables of
 /// samplers), and much longer flows. A record takes some hundred bytes here, so a set with one record for
 /// each byte would let a sender fill the memory.
-fn most_records(set: &[u8]) -> u32 {
+fn max_records_of_set(set: &[u8]) -> u32 {
     clamped_len(set) / 4 + 16
 }
 
@@ -204,7 +204,7 @@ fn clamped_len(bytes: &[u8]) -> u32 {
     clamp_to_u32(bytes.len())
 }
 
-/// Takes a record's values one by one. Returns whether they were all there.
+/// Calls `take` for each value of a record. Returns false if the bytes end before the record does.
 fn walk_fields(
     fields: &[TemplateField],
     reader: &mut ByteReader<'_>,
@@ -212,7 +212,7 @@ fn walk_fields(
 ) -> bool {
     for field in fields {
         let value = if field.length == VARIABLE_LENGTH {
-            reader.read_variable()
+            reader.read_variable_length_value()
         } else {
             reader.read_bytes(usize::from(field.length))
         };

@@ -64,15 +64,15 @@ impl SflowState {
         self.interfaces.all_interfaces()
     }
 
-    /// The agent was started again: its samples are numbered from the beginning.
+    /// Forgets the samplers of an agent that was restarted: its samples are numbered from the beginning again.
     pub(super) fn forget_samplers(&mut self) {
         // Losses of the former run stay counted.
         self.samplers.forget_all_samplers();
     }
 
     /// Forgets the counters of one interface, or all samplers. Returns whether there was something.
-    pub(super) fn evict_oldest_counters(&mut self) -> bool {
-        self.interfaces.evict_oldest_interface() || self.samplers.forget_all_samplers()
+    pub(super) fn evict_counters_or_samplers(&mut self) -> bool {
+        self.interfaces.evict_highest_interface() || self.samplers.forget_all_samplers()
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) fn read_header(message: &[u8]) -> Result<DatagramHeader, MalformedMes
     read_head(&mut ByteReader::new(message)).map(|(header, _)| header).ok_or(short)
 }
 
-/// The header and the number of samples behind it.
+/// Reads the header and the number of samples that follow it.
 fn read_head(reader: &mut ByteReader<'_>) -> Option<(DatagramHeader, u32)> {
     let _version = reader.read_u32()?;
     let agent = Some(read_address(reader)?).filter(|agent| !agent.is_unspecified());
@@ -91,7 +91,8 @@ fn read_head(reader: &mut ByteReader<'_>) -> Option<(DatagramHeader, u32)> {
     Some((DatagramHeader { agent, sub_agent, number, uptime_ms }, reader.read_u32()?))
 }
 
-/// The address after its kind; `::` if the agent does not know it. `None` if it is truncated or of an unknown kind.
+/// Reads the kind of an address and the address; `::` if the agent does not know it. `None` if it is truncated or
+/// of an unknown kind.
 fn read_address(reader: &mut ByteReader<'_>) -> Option<IpAddr> {
     Some(match reader.read_u32()? {
         0 => Ipv6Addr::UNSPECIFIED.into(),
@@ -101,7 +102,7 @@ fn read_address(reader: &mut ByteReader<'_>) -> Option<IpAddr> {
     })
 }
 
-/// An address as a column has it; zero if it is not known.
+/// Returns an address in the form of a column; zero if it is not known.
 fn address_or_zero(address: IpAddr) -> [u8; 16] {
     if address.is_unspecified() { [0; 16] } else { mapped_address(address) }
 }
@@ -153,7 +154,7 @@ fn read_samples(
     Ok(())
 }
 
-/// `None` if its content is cut off.
+/// Reads one sample; `None` if its content is cut off.
 fn read_sample(
     session: &mut ExportSession,
     kind: u32,

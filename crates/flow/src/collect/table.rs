@@ -33,7 +33,7 @@ pub(super) struct KnownExporter {
     pub(super) standing: ExporterStanding,
     /// Memory that its session holds.
     memory: usize,
-    /// Its place in the order of last messages.
+    /// Position of the exporter in the order of last messages.
     turn: u64,
 }
 
@@ -184,7 +184,8 @@ impl ExporterTable {
         self.insert_eviction_turn(exporter, standing, self.turn);
     }
 
-    pub(super) fn establish_exporter(&mut self, exporter: &ExporterIdentity) {
+    /// Ends an exporter's trial: it counts among the established exporters from now on.
+    pub(super) fn mark_exporter_established(&mut self, exporter: &ExporterIdentity) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         if known.standing == ExporterStanding::Established {
             return;
@@ -232,7 +233,7 @@ impl ExporterTable {
     /// Returns the exporter of an address that holds most memory.
     pub(super) fn largest_exporter_at(&self, address: IpAddr) -> Option<ExporterIdentity> {
         let address = sender_network(address);
-        // The greatest of this address: the first exporter of any is below every one with this size.
+        // No exporter of the address has more than the upper bound, so the last entry of the range is the largest one.
         let range = self.sizes.range(
             (address, 0, ExporterIdentity::SMALLEST_IDENTITY)
                 ..=(address, usize::MAX, ExporterIdentity::SMALLEST_IDENTITY),
@@ -245,7 +246,7 @@ impl ExporterTable {
         self.order.range((standing, 0)..=(standing, u64::MAX)).next().map(|(_, exporter)| exporter)
     }
 
-    /// Returns the same among the exporters of one address.
+    /// Of the exporters at this address (for IPv6: in its /64) with this standing, returns the one that has been silent longest.
     pub(super) fn longest_silent_exporter_at(
         &self,
         address: IpAddr,

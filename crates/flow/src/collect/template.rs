@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Largest number of fields that fits into a message.
 const MAX_FIELDS: usize = 4096;
 
-/// A field as the template has it.
+/// The name of a field in a template: its enterprise and its element number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FieldName {
-    /// 0: IANA's, or Cisco's below 128.
+    /// 0 is IANA, whose elements below 128 are also the field types of NetFlow v9.
     pub(super) enterprise: u32,
     pub(super) id: u16,
 }
@@ -39,18 +39,18 @@ pub(super) struct ReceivedTemplate {
     pub(super) fields: Box<[TemplateField]>,
     /// True if its records are about the exporter instead of flows.
     pub(super) options: bool,
-    /// Bytes of a record, at least.
+    /// Minimum number of bytes of a record.
     pub(super) least: usize,
     /// True if all records have exactly that many bytes.
     pub(super) is_fixed: bool,
     heard_ns: u64,
-    /// Its place in the order of reception.
+    /// Position of the template in the order of reception.
     turn: u64,
 }
 
 impl ReceivedTemplate {
-    /// Compiles a template from `fields`, in order. The first `scopes` of an options template of NetFlow v9 have numbers of
-    /// their own; the caller names them 0, so they are skipped.
+    /// Compiles a template from `fields`, in order. The scopes of an options template of NetFlow v9 have numbers of
+    /// their own; the caller names them [`FieldName::NONE`], so they are skipped.
     pub(super) fn new(
         id: u16,
         fields: &[FieldSpecifier],
@@ -88,14 +88,14 @@ impl ReceivedTemplate {
 }
 
 impl TemplateField {
-    /// Bytes of a value, at least.
+    /// Minimum number of bytes of a value.
     const fn least_bytes(self) -> usize {
         if self.length == VARIABLE_LENGTH { 1 } else { self.length as usize }
     }
 }
 
 /// Names of the fields that have no column, each once.
-pub(super) fn skipped_fields(fields: &[FieldSpecifier]) -> BTreeSet<FieldName> {
+pub(super) fn fields_without_column(fields: &[FieldSpecifier]) -> BTreeSet<FieldName> {
     let names = fields.iter().filter(|field| field.length > 0).map(|field| field.name);
     names.filter(|name| matches!(field_meaning(*name), FieldMeaning::Other(_))).collect()
 }
@@ -187,7 +187,7 @@ impl SessionTemplates {
         expired
     }
 
-    /// Withdraws all of a kind.
+    /// Removes all templates of one kind: those of options, or those of flows.
     pub(super) fn withdraw_all(&mut self, options: bool) {
         while let Some(TemplateTurn { id, .. }) = self.oldest_template(options)
             && self.remove_template(id)

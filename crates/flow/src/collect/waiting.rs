@@ -17,7 +17,7 @@ pub(super) struct WaitingMessage {
     pub(super) number: u64,
     pub(super) moment: MessageTime,
     pub(super) at_ns: u64,
-    /// Number behind the units of the message that could be read.
+    /// Sequence number after the units of the message that could be read.
     pub(super) end: u32,
 }
 
@@ -92,7 +92,7 @@ impl WaitingSets {
         given_up
     }
 
-    /// Gives up sets that came before `oldest_ns`. Returns their bytes.
+    /// Discards the sets that came before `oldest_ns`. Returns how many bytes they had.
     pub(super) fn expire_waiting_sets(&mut self, oldest_ns: u64) -> usize {
         let mut given_up = 0;
         // Messages are numbered in order of arrival, so the first is the oldest.
@@ -104,7 +104,7 @@ impl WaitingSets {
         given_up
     }
 
-    /// Gives up everything. Returns the bytes.
+    /// Discards all waiting sets. Returns how many bytes they had.
     pub(super) fn give_up_all_sets(&mut self) -> usize {
         let given_up = self.bytes;
         // The numbers continue, so that no set gets the number of an earlier one.
@@ -112,7 +112,7 @@ impl WaitingSets {
         given_up
     }
 
-    /// Gives up the set that waits longest. Returns its bytes; `None` if no set waits.
+    /// Discards the set that waits longest. Returns how many bytes it had; `None` if no set waits.
     pub(super) fn give_up_oldest_set(&mut self) -> Option<usize> {
         let came = *self.sets.keys().next()?;
         self.remove_waiting_set(came).map(|set| set.bytes.len())
@@ -147,7 +147,7 @@ impl WaitingSets {
     }
 
     /// Moves the end of a message after one of its sets was read: the waiting sets move by that many units.
-    pub(super) fn move_set_end(&mut self, message: u64, units: u32) {
+    pub(super) fn advance_message_end(&mut self, message: u64, units: u32) {
         if let Some(of) = self.messages.get_mut(&message) {
             of.message.end = of.message.end.wrapping_add(units);
         }
@@ -170,7 +170,7 @@ mod tests {
         }
         let first = waiting.take_ready_set(256).unwrap();
         assert_eq!((&first.bytes[..], first.message.number, first.is_last), (&[1; 3][..], 1, false));
-        waiting.move_set_end(1, 7);
+        waiting.advance_message_end(1, 7);
         let second = waiting.take_ready_set(256).unwrap();
         assert_eq!((&second.bytes[..], second.message.number, second.is_last), (&[3; 3][..], 2, true));
         assert!(waiting.take_ready_set(256).is_none());

@@ -13,7 +13,7 @@ use crate::ledger::MeterLedger;
 use crate::membership::GroupMembership;
 use crate::narrow::{fitting_u8, fitting_u16};
 
-/// An interface that records speak of.
+/// An interface that records refer to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnouncedInterface {
     /// Index of the interface in the kernel, as in [`FlowRecord::input`](crate::FlowRecord::input).
@@ -23,7 +23,8 @@ pub struct AnnouncedInterface {
     pub description: String,
 }
 
-/// Options templates. The first of their fields is the scope, of `TYPES_TEMPLATE` and `MEMBERSHIP_TEMPLATE` the first two.
+/// Numbers of the options templates. The scope is the first field of each; `TYPES_TEMPLATE` and `MEMBERSHIP_TEMPLATE`
+/// have two scope fields.
 mod id {
     pub(super) const INTERFACES_TEMPLATE: u16 = 280;
     pub(super) const SAMPLING_TEMPLATE: u16 = 281;
@@ -95,7 +96,7 @@ fn options_templates(format: ExportFormat, has_history: bool) -> Vec<OptionsTemp
     templates
 }
 
-/// Writes everything but the ledger.
+/// Writes templates, type information, interfaces and sampling: everything but the ledger.
 pub(super) fn write_announcements(
     open: &mut OpenMessage,
     templates: &[ExportTemplate],
@@ -170,7 +171,8 @@ fn specifiers_length(fields: &[SectionField]) -> usize {
     fields.iter().map(|field| if field.enterprise == 0 { 4 } else { 8 }).sum()
 }
 
-/// Names and types of our own elements (RFC 5610), so that a collector can show them without knowing this program.
+/// Writes names and types of our own elements (RFC 5610), so that a collector can show them
+/// without knowing this program.
 fn write_type_information(open: &mut OpenMessage, now_ns: u64, sink: &mut impl MessageSink) {
     const UNSIGNED64: u8 = 4;
     const TOTAL_COUNTER: u8 = 2;

@@ -1,4 +1,4 @@
-//! The exporter: records in, messages out, with templates and options where they are due.
+//! The exporter: turns records into messages, and adds templates and options when they are due.
 //!
 //! One exporter serves one transport session: its sequence numbers are of that session.
 
@@ -97,7 +97,7 @@ impl MessageExporter {
                 let shape = if self.options.has_routes { shape } else { shape.without_routes() };
                 let template = &sets.templates[shape.index()];
                 let kind = OpenRecordKind::Flow(carried);
-                let place = RecordToAdd { set: template.id, length: template.length_of(record), kind };
+                let place = RecordToAdd { set: template.id, length: template.record_length(record), kind };
                 sets.open.add_record(place, now_ns, sink, |out| template.encode_record(record, out));
             }
         }
@@ -173,7 +173,7 @@ impl MessageExporter {
         }
     }
 
-    /// Gives a message that the last connection did not take its number on this one.
+    /// Gives a message that the last connection did not take a sequence number of this connection.
     pub fn renumber_message(&mut self, message: &mut [u8], step: u32) {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
             sets.open.renumber_message(message, step);

@@ -1,8 +1,8 @@
 //! NetFlow 5: up to 30 lines of 48 bytes, IPv4 only, one direction, times in milliseconds since the exporter began.
 //!
 //! Counts of a line have 32 bits: a larger count takes several lines. Times of a line are milliseconds since the exporter
-//! began, in 32 bits. So a message states a beginning from which all its times can be expressed; it moves only when a
-//! record lies 49 days from it.
+//! began, in 32 bits. So a message states a beginning from which all its times can be expressed; the beginning
+//! moves only if a record lies more than 49 days from it.
 
 use super::open::low_u32;
 use super::options::ExportOptions;
@@ -98,8 +98,8 @@ impl NetflowFiveMessage {
             let part = CarriedRecords {
                 // The lines are one record of the table, so the ledger counts it once.
                 records: if line == 0 { carried.records } else { 0 },
-                packets: share_of(half.packets, line, lines),
-                bytes: share_of(half.bytes, line, lines),
+                packets: line_share_of_count(half.packets, line, lines),
+                bytes: line_share_of_count(half.bytes, line, lines),
             };
             self.add_line(record, part, now_ns, sink);
         }
@@ -201,6 +201,6 @@ impl NetflowFiveMessage {
 }
 
 /// Returns the part of a count that goes into one of several lines: the parts differ by one at most and add up to the whole.
-fn share_of(whole: u64, line: u64, lines: u64) -> u64 {
+fn line_share_of_count(whole: u64, line: u64, lines: u64) -> u64 {
     whole / lines + u64::from(line < whole % lines)
 }

@@ -113,12 +113,12 @@ impl OpenMessage {
         self.begun_ns = other.begun_ns;
     }
 
-    /// A new transport session has its own sequence numbers (RFC 7011 section 3.1).
+    /// Starts the sequence numbers from zero: a new transport session has its own (RFC 7011 section 3.1).
     pub(super) const fn restart_sequence(&mut self) {
         self.sequence = 0;
     }
 
-    /// Gives a message that the last connection did not take its number on the new one.
+    /// Gives a message that the last connection did not take a sequence number of the new connection.
     pub(super) fn renumber_message(&mut self, message: &mut [u8], step: u32) {
         // Only IPFIX is renumbered: NetFlow 9 uses UDP, which has no connection to lose.
         if let Some(field) = message.get_mut(8..12).filter(|_| self.format == ExportFormat::Ipfix) {
@@ -137,7 +137,7 @@ impl OpenMessage {
     ) {
         // An empty message takes the record in any case: a record that is too
         // long for every message must not loop.
-        if self.length_with(record.set, record.length) > self.limit && !self.is_empty() {
+        if self.length_with_record(record.set, record.length) > self.limit && !self.is_empty() {
             self.seal_message(now_ns, sink);
         }
         if self.is_empty() {
@@ -161,7 +161,7 @@ impl OpenMessage {
     }
 
     /// Returns the length of the message with one more record, including the padding that its sets will need.
-    fn length_with(&self, id: u16, length: usize) -> usize {
+    fn length_with_record(&self, id: u16, length: usize) -> usize {
         let open_bytes = self.set.map_or(0, |open| self.buffer.len() - open.start);
         if self.set.is_some_and(|open| open.id == id) {
             return self.buffer.len() + length + self.padding_len(open_bytes + length);
@@ -170,7 +170,8 @@ impl OpenMessage {
         self.buffer.len() + self.padding_len(open_bytes) + SET_HEADER + length + self.padding_len(length)
     }
 
-    /// RFC 3954 section 5.3: sets of NetFlow 9 end on multiples of four. IPFIX leaves that to the exporter.
+    /// Returns the padding of a set. RFC 3954 section 5.3: sets of NetFlow 9 end on multiples of four bytes. IPFIX
+    /// leaves that to the exporter.
     const fn padding_len(&self, set: usize) -> usize {
         match self.format {
             ExportFormat::NetFlow9 => set.next_multiple_of(4) - set,
@@ -218,7 +219,7 @@ impl OpenMessage {
         self.carried = CarriedRecords::default();
     }
 
-    /// Seconds are cut to 32 bits, as the formats do.
+    /// Writes the header of the message. Seconds are cut to 32 bits, as in both formats.
     fn write_header(&mut self, now_ns: u64) {
         let begun_ns = *self.begun_ns.get_or_insert(now_ns);
         let seconds = low_u32(now_ns / 1_000_000_000);
@@ -239,7 +240,7 @@ impl OpenMessage {
     }
 }
 
-/// The low 32 bits.
+/// Returns the low 32 bits.
 pub(super) const fn low_u32(value: u64) -> u32 {
     (value & 0xffff_ffff) as u32
 }

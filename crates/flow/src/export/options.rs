@@ -43,7 +43,7 @@ pub enum TemplateRefresh {
         /// Largest number of messages between repetitions.
         messages: u32,
     },
-    /// Once on a connection, and once in a file.
+    /// Templates are sent once on a connection, and once in a file.
     OnConnection,
 }
 
@@ -51,7 +51,7 @@ pub enum TemplateRefresh {
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
     pub format: ExportFormat,
-    /// Observation domain; of NetFlow 9 the source id, of NetFlow 5 the engine's type and number.
+    /// Observation domain; for NetFlow 9 the source ID, for NetFlow 5 the type and number of the engine.
     pub domain: u32,
     /// Greatest length of a message.
     pub message_bytes: usize,
@@ -65,12 +65,12 @@ pub struct ExportOptions {
     pub flush_after: Nanos,
     /// Sampling interval: one of this many packets is metered; 1: all.
     pub sampling: u32,
-    /// True if records contain the history of their flows: those of a group of meters. Only [IPFIX](ExportFormat::Ipfix) with
-    /// both directions in one record can.
+    /// True if records contain the history of their flows, as a group of meters needs it. Only
+    /// [IPFIX](ExportFormat::Ipfix) with both directions in one record can carry it.
     pub has_history: bool,
     /// True if records may have fields of other exporters, which then have templates of their own.
     pub has_routes: bool,
-    /// Names of the interfaces that records speak of.
+    /// Names of the interfaces that records refer to.
     pub interfaces: Vec<AnnouncedInterface>,
 }
 

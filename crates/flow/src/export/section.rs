@@ -20,9 +20,9 @@ pub(crate) const REVERSE_ENTERPRISE: u32 = 29305;
 pub(crate) struct SectionField {
     /// Number of its element.
     pub(crate) id: u16,
-    /// Enterprise that defines the element; 0: IANA.
+    /// Enterprise that defines the element; 0 is IANA.
     pub(crate) enterprise: u32,
-    /// Length of its values; 65 535: each says its own.
+    /// Length of its values; 65 535 means that each value states its own.
     pub(crate) length: u16,
 }
 
@@ -35,7 +35,7 @@ pub(crate) mod own {
 
     /// Number of earlier records of this flow: 16 bits.
     pub(crate) const PART_ELEMENT: u16 = 1;
-    /// True if packets were lost before the meter while the flow lived: boolean.
+    /// True if packets were lost before the meter while the flow was active: boolean.
     pub(crate) const LOSS_ELEMENT: u16 = 2;
     /// Kind of tunnel that carried the packets, the number of [`TunnelKind`](crate::TunnelKind): 8 bits.
     pub(crate) const TUNNEL_ELEMENT: u16 = 3;
@@ -76,8 +76,8 @@ pub(crate) mod own {
     /// All numbers of groups of meters.
     pub(crate) const GROUP_ELEMENT_RANGE: RangeInclusive<u16> = GROUP_ELEMENT..=COPY_PACKETS_ELEMENT;
 
-    /// Each with its name, its data type (RFC 5610: 0 bytes, 1 to 4 unsigned, 11 boolean, 13 text, 19 IPv6 address) and its semantics (0 default,
-    /// 3 counter that only grows, 4 identifier).
+    /// All own elements, each with its name, its data type (RFC 5610: 0 bytes, 1 to 4 unsigned, 11 boolean, 13 text, 19
+    /// IPv6 address) and its semantics (0 default, 3 counter that only grows, 4 identifier).
     pub(crate) const ALL: &[(u16, &str, u8, u8)] = &[
         (PART_ELEMENT, "flowPart", 2, 0),
         (LOSS_ELEMENT, "observedLoss", 11, 0),
@@ -164,7 +164,7 @@ section!(ADDRESSES_V6, "Addresses of IPv6.", |record, out| {
     28 16: out.put_bytes(&record.key.destination);
 });
 
-section!(COMMON, "What every record has.", |record, out| {
+section!(COMMON, "Fields that every record has.", |record, out| {
     7 2: out.put_u16(record.key.source_port);
     11 2: out.put_u16(record.key.destination_port);
     4 1: out.put_u8(record.key.protocol);
@@ -183,7 +183,7 @@ section!(COMMON, "What every record has.", |record, out| {
     53 1: out.put_u8(record.ttl_max);
 });
 
-section!(OWN, "What IANA has no element for.", |record, out| {
+section!(OWN, "Fields for which IANA has no element.", |record, out| {
     0 @ENTERPRISE_NUMBER #PART_ELEMENT 2: out.put_u16(record.part);
     0 @ENTERPRISE_NUMBER #LOSS_ELEMENT 1: out.put_u8(if record.loss { 1 } else { 2 });
     0 @ENTERPRISE_NUMBER #MERGED_ELEMENT 1: out.put_u8(if record.merged { 1 } else { 2 });
@@ -252,7 +252,7 @@ section!(LABELS, "An MPLS stack. Elements 70 to 72 are the three bytes of an ent
     200 1: out.put_u8(record.mpls[0].to_be_bytes()[3]);
 });
 
-section!(SEGMENT, "A VXLAN network, as IANA numbers such.", |record, out| {
+section!(SEGMENT, "A VXLAN network, in the form of IANA's element 351.", |record, out| {
     351 8: out.put_u64(segment_id(record));
 });
 
@@ -261,7 +261,7 @@ fn routed_fields(record: &FlowRecord) -> &ForeignFields {
     record.foreign.as_deref().unwrap_or(&NONE)
 }
 
-section!(ROUTES, "What only other exporters know: routes, and what is behind NAT.", |record, out| {
+section!(ROUTES, "Fields that only other exporters know: routes, and addresses after NAT.", |record, out| {
     14 4: out.put_u32(routed_fields(record).output);
     16 4: out.put_u32(routed_fields(record).source_as);
     17 4: out.put_u32(routed_fields(record).destination_as);
@@ -275,7 +275,7 @@ section!(ROUTES, "What only other exporters know: routes, and what is behind NAT
     228 2: out.put_u16(routed_fields(record).nat_destination_port);
 });
 
-section!(TUNNEL, "What the packets were carried in.", |record, out| {
+section!(TUNNEL, "The tunnel that carried the packets.", |record, out| {
     0 @ENTERPRISE_NUMBER #TUNNEL_ELEMENT 1: out.put_u8(record.key.tunnel as u8);
     0 @ENTERPRISE_NUMBER #TUNNEL_ID 4: out.put_u32(record.key.tunnel_id);
     0 @ENTERPRISE_NUMBER #OUTER_SOURCE 16: out.put_bytes(&record.outer_source);

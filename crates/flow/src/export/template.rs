@@ -1,6 +1,6 @@
 //! Chooses the template of a record: by its version of IP, whether it is ICMP, and the headers around it.
 //!
-//! | number | 256 + | has besides times, addresses and what is common |
+//! | number | 256 + | fields besides times, addresses and the common ones |
 //! |---|---|---|
 //! | +1 | IPv6 | 27, 28 instead of 8, 12 |
 //! | +2 | ICMP | 32, or 139 of IPv6 in IPFIX |
@@ -16,7 +16,7 @@ use crate::canonical::is_icmp;
 use crate::packet::TunnelKind;
 use crate::record::FlowRecord;
 
-/// Numbers of templates of flow records: this and the following.
+/// Number of the first template of flow records; the others follow it.
 pub const FIRST_TEMPLATE_ID: u16 = 256;
 
 /// Properties of a record that decide its template.
@@ -25,7 +25,7 @@ pub struct RecordShape {
     v6: bool,
     icmp: bool,
     layers: TemplateLayers,
-    /// It has fields of other exporters.
+    /// True if the record has fields of other exporters.
     routed: bool,
 }
 
@@ -149,11 +149,11 @@ impl ExportTemplate {
     }
 
     /// Returns the bytes that a record takes.
-    pub fn length_of(&self, record: &FlowRecord) -> usize {
+    pub fn record_length(&self, record: &FlowRecord) -> usize {
         self.fixed_length + if self.has_track { section::history_track_length(record) } else { 0 }
     }
 
-    /// Appends a record, [that many](Self::length_of) bytes.
+    /// Appends a record, [that many](Self::record_length) bytes.
     pub fn encode_record(&self, record: &FlowRecord, out: &mut Vec<u8>) {
         for section in &self.sections {
             (section.write)(record, out);
@@ -180,7 +180,7 @@ mod tests {
             for template in ExportTemplate::all_templates(format, biflow, biflow, true) {
                 let mut bytes = Vec::new();
                 template.encode_record(&FlowRecord::default(), &mut bytes);
-                let said = template.length_of(&FlowRecord::default());
+                let said = template.record_length(&FlowRecord::default());
                 assert_eq!(bytes.len(), said, "{}", template.id);
                 let foreign = template.fields().any(|field| field.enterprise != 0);
                 assert_eq!(foreign, format == ExportFormat::Ipfix);

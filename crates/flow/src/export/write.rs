@@ -1,7 +1,7 @@
 //! Big-endian numbers at the end of a message. The room is reserved beforehand, so nothing is allocated.
 
 pub(crate) trait ValueWriter {
-    /// Bytes as they are.
+    /// Appends bytes without a change.
     fn put_bytes(&mut self, bytes: &[u8]);
 
     fn put_u8(&mut self, value: u8) {
@@ -16,15 +16,15 @@ pub(crate) trait ValueWriter {
     fn put_u64(&mut self, value: u64) {
         self.put_bytes(&value.to_be_bytes());
     }
-    /// The four bytes of an IPv4 address that is mapped.
+    /// Appends the four bytes of a mapped IPv4 address.
     fn put_ipv4(&mut self, address: &[u8; 16]) {
         self.put_bytes(&address[12..]);
     }
-    /// A time in nanoseconds as milliseconds since 1970.
+    /// Appends a time in nanoseconds since 1970 as milliseconds.
     fn put_millis(&mut self, ns: u64) {
         self.put_u64(ns / 1_000_000);
     }
-    /// A time in nanoseconds since 1970 as NTP time (RFC 7011, 6.1.10).
+    /// Appends a time in nanoseconds since 1970 as NTP time (RFC 7011, 6.1.10).
     fn put_ntp(&mut self, ns: u64) {
         self.put_u64(encode_ntp(ns));
     }
@@ -40,7 +40,8 @@ impl ValueWriter for Vec<u8> {
 pub(crate) const NTP_EPOCH_OFFSET_S: u64 = 2_208_988_800;
 const SECOND: u64 = 1_000_000_000;
 
-/// Seconds since 1900 and a fraction of 2^-32. Seconds count modulo 2^32, as they do in NTP from 2036 on.
+/// Converts nanoseconds since 1970 to NTP time: seconds since 1900, and a fraction in units of 2^-32 s. Seconds count
+/// modulo 2^32, as they do in NTP from 2036 on.
 pub(crate) const fn encode_ntp(ns: u64) -> u64 {
     // The fraction is rounded up: a unit is 0.23 ns, so readers that truncate to whole nanoseconds get the
     // same ones back. Rounded down, they would mostly get one less.

@@ -37,21 +37,21 @@ pub struct Advertisement {
     /// The sender's term if it is active, else the latest that it knows of.
     pub term: GroupTerm,
     pub priority: u8,
-    /// True if it takes over from members of lower priority.
+    /// True if the member takes over from members of lower priority.
     pub preempts: bool,
     /// True if the member's own records are complete from the watermark on and can be exported, so that it
     /// can take over without a gap.
     pub is_ready: bool,
     /// Packets that it has seen since its start.
     pub seen_packets: u64,
-    /// Every packet that had come this long before the sending is in that count.
+    /// Every packet that arrived at least this long before the sending is counted.
     pub seen_all_ago: Nanos,
-    /// No packet that came later than this long before the sending is in it.
+    /// No packet that arrived less than this long before the sending is counted.
     pub seen_none_ago: Nanos,
     /// See [`MeterCoverage`](super::MeterCoverage).
     pub seen_since_ns: u64,
     /// Records exported from this time up to the watermark are complete.
-    /// [`NO_WHOLE_RECORD`](super::NO_WHOLE_RECORD): none are.
+    /// [`NO_WHOLE_RECORD`](super::NO_WHOLE_RECORD) means that none is.
     pub whole_from_ns: u64,
     /// Time until its next advertisement.
     pub interval: Nanos,

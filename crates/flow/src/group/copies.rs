@@ -16,13 +16,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Longest delay between the copies of one packet.
 const MAX_COPY_DELAY: Nanos = Nanos::from_millis(20);
-/// Longest delay of the fastest advertisements in the network. The ages in an advertisement include what it took longer.
+/// Longest delay of the fastest advertisements in the network. The ages in an advertisement include any longer delay.
 const MAX_NETWORK_DELAY: Nanos = Nanos::from_millis(50);
-/// Only one copy may have a few packets, such as packets of the machine at its end: up to `PACKET_TOLERANCE`, plus one
-/// in `TOLERATED_SHARE_DIVISOR`.
+/// A few packets may be in one copy only, such as packets of the machine at its end: up to `PACKET_TOLERANCE`,
+/// plus one in `TOLERATED_SHARE_DIVISOR`.
 const PACKET_TOLERANCE: i64 = 8;
 const TOLERATED_SHARE_DIVISOR: u64 = 512;
-/// Counts of a member that are remembered, and the shortest time between two of them.
+/// Maximum number of counts of a member that are remembered, and the shortest time between two of them.
 const MAX_REMEMBERED_COUNTS: usize = 128;
 const MIN_COUNT_INTERVAL: Nanos = Nanos::from_millis(10);
 /// Time after which a bound of the difference is replaced: packets of one copy only add up.
@@ -79,13 +79,13 @@ impl CopyDifferenceWatch {
         self.own
     }
 
-    /// Returns whether packets were lost and the coverage does not say so yet, or none have arrived since.
+    /// Returns whether packets were lost, and the coverage does not say so yet or no packets have arrived since.
     pub(super) const fn is_blind(&self) -> bool {
         self.loss.is_some()
     }
 
-    /// Records the packets that the member has seen.
-    pub(super) fn count_packets(&mut self, count: PacketCount) {
+    /// Stores the member's packet count and compares it with those of its peers: a shortfall is a loss.
+    pub(super) fn on_own_packet_count(&mut self, count: PacketCount) {
         if count == self.own {
             return;
         }
@@ -102,7 +102,7 @@ impl CopyDifferenceWatch {
         }
     }
 
-    /// The meter follows all flows again from the beginning.
+    /// Notes that the other parts of the meter know of the loss: it follows all flows again from the beginning.
     pub(super) fn on_loss_noted(&mut self) {
         if let Some(loss) = &mut self.loss {
             loss.is_noted = true;
@@ -148,7 +148,7 @@ fn remember_packet_count(counts: &mut VecDeque<PacketCount>, count: PacketCount)
     counts.push_back(count);
 }
 
-/// Packets that another member has counted more than this one.
+/// Returns how many packets more another member has counted than this one.
 const fn packet_difference(other: &PacketCount, own: &PacketCount) -> i64 {
     other.packets.wrapping_sub(own.packets).cast_signed()
 }

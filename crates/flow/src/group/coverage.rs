@@ -19,7 +19,8 @@ impl MeterCoverage {
     }
 }
 
-/// A watermark and the span it vouches for: all records that left a table between the two times have been exported whole.
+/// A watermark, and the time from which it holds: all records that left a table between the two times
+/// have been exported whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ExportedSpan {
     /// [`NO_WHOLE_RECORD`]: the records before the watermark have been exported, but they may lack the beginnings of flows.
@@ -32,7 +33,7 @@ pub const NO_WHOLE_RECORD: u64 = u64::MAX;
 
 impl ExportedSpan {
     /// Returns the span of a member that takes over at `mark`, the span of its predecessor.
-    pub(super) fn taken_over(mark: Option<Self>, coverage: MeterCoverage) -> Self {
+    pub(super) fn for_takeover(mark: Option<Self>, coverage: MeterCoverage) -> Self {
         let watermark_ns = mark.map_or(0, |mark| mark.watermark_ns);
         let whole_from_ns = match (coverage.complete_from_ns, mark) {
             // Flows may run that began before this member saw the traffic, so its
@@ -65,7 +66,7 @@ impl ExportedSpan {
         Some(Self { whole_from_ns, ..latest })
     }
 
-    /// The end of the span, even while a new active member catches up to its beginning.
+    /// Returns the end of the span, even while a new active member catches up to its beginning.
     pub(super) const fn end_ns(self) -> u64 {
         if self.watermark_ns > self.whole_from_ns { self.watermark_ns } else { self.whole_from_ns }
     }

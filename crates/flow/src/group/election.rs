@@ -1,6 +1,6 @@
 //! The election of the active member.
 //!
-//! `heard`, `ordered` and the setters only record their arguments. All decisions are made in
+//! [`GroupElection::on_advertisement`] and the setters only record their arguments. All decisions are made in
 //! [`GroupElection::tick`]. The owner calls it after each of them and at each deadline.
 
 use super::copies::{CopyDifferenceWatch, PacketCount};
@@ -38,8 +38,8 @@ pub struct GroupElection {
     latest_term: GroupTerm,
     /// While active: the span that this member and its predecessors have exported.
     exported: ExportedSpan,
-    /// While standby: the span that the active member has exported. A takeover replays from its end. `None`: no advertisement
-    /// came from a member that exports records as whole as this one's.
+    /// While standby: the span that the active member has exported. A takeover replays from its end. `None` if no
+    /// advertisement came from a member that exports records as whole as this one's.
     mark: Option<ExportedSpan>,
     /// This member takes over at this time at the earliest: before, it does not know the state of the other members.
     listening_until: MonoTime,
@@ -54,7 +54,7 @@ pub struct GroupElection {
 }
 
 impl GroupElection {
-    /// A standby. `boot` is a random number of this start.
+    /// Creates a member that is a standby. `boot` is a random number of this start.
     pub fn new(options: ElectionOptions, boot: u64, coverage: MeterCoverage, now: MonoTime) -> Self {
         Self {
             options,
@@ -131,8 +131,9 @@ impl GroupElection {
         latest.map(|advertisement| advertisement.meter)
     }
 
-    /// Returns the time before which everything has been exported, as far as this member knows: by itself if it is active, else
-    /// by the active member. A standby needs no records from before this watermark less the margin. `None`: it must keep all.
+    /// Returns the time before which everything has been exported, as far as this member knows: by itself if it is
+    /// active, else by the active member. A standby needs no records from before this watermark less the margin. `None`
+    /// if it must keep all.
     pub fn watermark(&self) -> Option<u64> {
         if self.role.is_active() {
             Some(self.exported.watermark_ns)
@@ -174,7 +175,7 @@ impl GroupElection {
 
     /// Sets the number of packets of its copy of the link.
     pub fn set_seen_packets(&mut self, count: PacketCount) {
-        self.copies.count_packets(count);
+        self.copies.on_own_packet_count(count);
     }
 
     /// Advances the watermark: in this term, everything that left this member's table before `ns` has been exported. A late
@@ -196,7 +197,7 @@ impl GroupElection {
         self.is_ending = is_ending;
     }
 
-    /// Returns the role that another program orders; `None`: the members decide.
+    /// Returns the role that another program orders; `None` if the members decide.
     fn binding_order(&self) -> Option<OrderedRole> {
         let is_binding = self.ordered == OrderedRole::Active || !self.is_ending;
         (self.options.role_source == RoleSource::Ordered && is_binding).then_some(self.ordered)
@@ -280,7 +281,7 @@ impl GroupElection {
     }
 
     /// Returns the last advertisement of this member. A standby succeeds it at once.
-    pub fn leave_group(mut self, now: MonoTime) -> Advertisement {
+    pub fn into_farewell(mut self, now: MonoTime) -> Advertisement {
         let mut farewell = self.build_advertisement(now);
         farewell.role = if self.role.is_active() {
             AdvertisedRole::LeavingActive
@@ -291,7 +292,7 @@ impl GroupElection {
     }
 
     fn decide_role(&mut self, now: MonoTime) -> Option<RoleChange> {
-        if self.was_stopped(now) {
+        if self.was_paused_too_long(now) {
             // This process was stopped for so long that another member may be active. It stops exporting first. Then it waits
             // for advertisements: a takeover at once would use information from before the pause.
             self.listening_until = now + self.options.hold_time(self.slowest_interval());
@@ -307,7 +308,7 @@ impl GroupElection {
         }
     }
 
-    fn was_stopped(&self, now: MonoTime) -> bool {
+    fn was_paused_too_long(&self, now: MonoTime) -> bool {
         self.advertised_at.is_some_and(|at| now >= at + self.options.detection_time())
     }
 
@@ -349,7 +350,7 @@ impl GroupElection {
         let term = GroupTerm { count, meter: self.options.meter };
         self.latest_term = self.latest_term.max(term);
         // This member starts with the predecessor's watermark: no later record has been exported in this term yet.
-        self.exported = ExportedSpan::taken_over(self.mark, self.coverage);
+        self.exported = ExportedSpan::for_takeover(self.mark, self.coverage);
         self.role = GroupRole::Active { term };
         RoleChange::BecameActive { term, replay_from_ns: self.exported.watermark_ns }
     }
@@ -399,7 +400,7 @@ impl GroupElection {
     fn current_advertisement(&self) -> Advertisement {
         let exported = match self.role {
             GroupRole::Active { .. } => self.exported,
-            GroupRole::Standby => ExportedSpan::taken_over(self.mark, self.coverage),
+            GroupRole::Standby => ExportedSpan::for_takeover(self.mark, self.coverage),
         };
         let role = if self.role.is_active() { AdvertisedRole::Active } else { AdvertisedRole::Standby };
         Advertisement {

@@ -21,7 +21,7 @@ pub struct ElectionOptions {
     pub priority: u8,
     /// Time between two advertisements.
     pub interval: Nanos,
-    /// A member counts as gone after this many of its intervals without an advertisement.
+    /// A member counts as failed after this many of its intervals without an advertisement.
     pub multiplier: u8,
     /// Take over from an active member of lower priority.
     pub preempt: bool,
@@ -39,7 +39,9 @@ pub enum ElectionOptionsError {
         max = ElectionOptions::LONGEST_INTERVAL
     )]
     Interval(Nanos),
-    #[error("the multiplier {0} is not valid; use 2 to 255, so that one lost advertisement is no failure")]
+    #[error(
+        "the advertisement multiplier {0} is not valid; use 2 to 255, so that one lost advertisement is no failure"
+    )]
     Multiplier(u8),
 }
 
@@ -47,7 +49,8 @@ impl ElectionOptions {
     pub const SHORTEST_INTERVAL: Nanos = Nanos::from_millis(10);
     pub const LONGEST_INTERVAL: Nanos = Nanos::from_secs(10);
 
-    /// The defaults: an advertisement every 10 ms, gone after three, a failure is noticed within 40 ms.
+    /// The defaults: one advertisement every 10 ms. A member counts as failed after 30 ms without one, and a ready
+    /// standby takes over at most one interval later.
     pub const fn new(meter: u32) -> Self {
         Self {
             meter,
@@ -80,7 +83,7 @@ impl ElectionOptions {
         Nanos::new(interval.as_u64().saturating_mul(self.multiplier as u64))
     }
 
-    /// Returns the time after which the other members treat a silent member as gone: the detection
+    /// Returns the time after which the other members treat a silent member as failed: the detection
     /// time without the skew.
     pub const fn detection_time(&self) -> Nanos {
         self.hold_time(self.interval)

@@ -6,9 +6,10 @@ use super::{Advertisement, ElectionOptions};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Maximum number of peers that are remembered. Further ones are refused, so that a wrong key holder cannot fill the memory.
+/// Maximum number of peers that are remembered. Further ones are refused, so that a malicious holder
+/// of the key cannot fill the memory.
 pub const MAX_PEERS: usize = 64;
-/// Earlier boots of one peer that are remembered.
+/// Maximum number of earlier boots of one peer that are remembered.
 const MAX_EARLIER_BOOTS: usize = 16;
 
 /// Outcome of a received advertisement.

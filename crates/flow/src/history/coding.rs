@@ -38,11 +38,11 @@ impl FlowHistory {
         out
     }
 
-    /// Decodes a history; `None` if the bytes are none, or not whole.
+    /// Decodes a history; `None` if the bytes are not a whole history.
     pub(crate) fn decode_track(mark: RecordOriginMark, mut bytes: &[u8]) -> Option<Self> {
         let from = &mut bytes;
         let flags = *from.split_off_first()?;
-        let since_ns = take_number(from)?;
+        let since_ns = read_number(from)?;
         let mut history = Self {
             mark,
             flipped: flags & FLIPPED_FLAG != 0,
@@ -51,7 +51,7 @@ impl FlowHistory {
             ..Self::default()
         };
         for direction in [&mut history.forward, &mut history.reverse] {
-            *direction = take_direction(since_ns, from)?;
+            *direction = read_direction(since_ns, from)?;
         }
         if flags & STORED_FLAG != 0 {
             for claim in &mut history.stored {
@@ -62,20 +62,20 @@ impl FlowHistory {
     }
 }
 
-fn take_direction(since_ns: u64, from: &mut &[u8]) -> Option<DirectionHistory> {
-    let mut direction = DirectionHistory { followed: take_counts(from)?, ..DirectionHistory::default() };
+fn read_direction(since_ns: u64, from: &mut &[u8]) -> Option<DirectionHistory> {
+    let mut direction = DirectionHistory { followed: read_counts(from)?, ..DirectionHistory::default() };
     let there = usize::from(*from.split_off_first()?);
     // More landmarks than a record can name are not valid.
     for landmark in direction.landmarks.get_mut(..there)? {
         let content = u32::from_be_bytes(from.split_off(..4)?.try_into().ok()?);
-        let at_ns = since_ns.wrapping_add(take_signed(from)?);
-        let alone = take_number(from)?;
+        let at_ns = since_ns.wrapping_add(read_signed(from)?);
+        let alone = read_number(from)?;
         *landmark = Landmark {
             content,
             kind: landmark_kind(alone & 3)?,
             at_ns,
             alone_us: u32::try_from(alone >> 2).ok()?,
-            since: take_counts(from)?,
+            since: read_counts(from)?,
         };
     }
     Some(direction)
@@ -89,11 +89,11 @@ fn write_claim(claim: Option<RecordClaim>, history_since_ns: u64, out: &mut Vec<
     }
 }
 
-/// Reads what `write_claim` wrote. `None`: the bytes end too early.
+/// Reads what `write_claim` wrote. `None` if the bytes end too early.
 fn read_claim(claim: &mut Option<RecordClaim>, history_since_ns: u64, from: &mut &[u8]) -> Option<()> {
     if *from.split_off_first()? != 0 {
-        let totals = take_counts(from)?;
-        let since_ns = history_since_ns.wrapping_add(take_signed(from)?);
+        let totals = read_counts(from)?;
+        let since_ns = history_since_ns.wrapping_add(read_signed(from)?);
         *claim = Some(RecordClaim { totals, since_ns });
     }
     Some(())
@@ -115,9 +115,9 @@ fn write_counts(counts: CountTotals, out: &mut Vec<u8>) {
     write_signed(counts.frame_bytes.wrapping_sub(counts.bytes), out);
 }
 
-fn take_counts(from: &mut &[u8]) -> Option<CountTotals> {
-    let (packets, bytes) = (take_number(from)?, take_number(from)?);
-    Some(CountTotals { packets, bytes, frame_bytes: bytes.wrapping_add(take_signed(from)?) })
+fn read_counts(from: &mut &[u8]) -> Option<CountTotals> {
+    let (packets, bytes) = (read_number(from)?, read_number(from)?);
+    Some(CountTotals { packets, bytes, frame_bytes: bytes.wrapping_add(read_signed(from)?) })
 }
 
 fn write_number(mut value: u64, out: &mut Vec<u8>) {
@@ -128,7 +128,7 @@ fn write_number(mut value: u64, out: &mut Vec<u8>) {
     out.push(value.to_le_bytes()[0]);
 }
 
-fn take_number(from: &mut &[u8]) -> Option<u64> {
+fn read_number(from: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     // Ten bytes hold 64 bits; a longer number is not valid.
     for shift in (0..64).step_by(7) {
@@ -152,8 +152,8 @@ fn write_signed(value: u64, out: &mut Vec<u8>) {
     write_number((value << 1 ^ value >> 63).cast_unsigned(), out);
 }
 
-fn take_signed(from: &mut &[u8]) -> Option<u64> {
-    let value = take_number(from)?;
+fn read_signed(from: &mut &[u8]) -> Option<u64> {
+    let value = read_number(from)?;
     Some(value >> 1 ^ 0_u64.wrapping_sub(value & 1))
 }
 
@@ -167,9 +167,9 @@ mod tests {
     #[test]
     fn number_beyond_64_bits_is_refused() {
         let number = |last: u8| [&[0xff; 9][..], &[last]].concat();
-        assert_eq!(take_number(&mut &number(1)[..]), Some(u64::MAX));
+        assert_eq!(read_number(&mut &number(1)[..]), Some(u64::MAX));
         for last in [2, 3, 0x7f, 0x81] {
-            assert_eq!(take_number(&mut &number(last)[..]), None, "{last}");
+            assert_eq!(read_number(&mut &number(last)[..]), None, "{last}");
         }
     }
 

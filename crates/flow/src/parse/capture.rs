@@ -16,7 +16,7 @@ pub enum LinkKind {
     Cooked,
     /// The second version of that header (`LINKTYPE_LINUX_SLL2`).
     Cooked2,
-    /// An address family, as loopback interfaces of BSD have it.
+    /// A header with an address family, as on loopback interfaces of BSD.
     Loopback,
     Ppp,
     Hdlc,
@@ -50,12 +50,12 @@ impl LinkKind {
         })
     }
 
-    /// Finds the payload of a frame behind its link headers; `None` if they cannot be read.
+    /// Finds the payload of a frame after its link headers; `None` if they cannot be read.
     pub fn find_payload(self, frame: &[u8]) -> Option<LinkPayload> {
         encapsulation::find_payload(self, frame)
     }
 
-    /// Reads down to the first IP header.
+    /// Reads the link headers, and finds the first IP header.
     pub(super) fn find_ip_packet<'a>(
         self,
         bytes: FrameSpan<'a>,
@@ -66,7 +66,7 @@ impl LinkKind {
             Self::Ip => link::read_ip_version(bytes),
             Self::Cooked => {
                 let mut rest = bytes;
-                let head = rest.take_array::<16>().ok_or(IgnoredReason::ShortLink)?;
+                let head = rest.read_array::<16>().ok_or(IgnoredReason::ShortLink)?;
                 let [.., l0, l1, s0, s1, s2, s3, s4, s5, _, _, k0, k1] = *head;
                 // Only an address of six bytes is a MAC address.
                 if [l0, l1] == [0, 6] {
@@ -76,7 +76,7 @@ impl LinkKind {
             }
             Self::Cooked2 => {
                 let mut rest = bytes;
-                let head = rest.take_array::<20>().ok_or(IgnoredReason::ShortLink)?;
+                let head = rest.read_array::<20>().ok_or(IgnoredReason::ShortLink)?;
                 let [k0, k1, .., len, s0, s1, s2, s3, s4, s5, _, _] = *head;
                 if len == 6 {
                     packet.source_mac = [s0, s1, s2, s3, s4, s5];

@@ -12,7 +12,7 @@ const SECOND_FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
 /// Hashes an IP packet with this identification (0 in IPv6) and the start of its payload.
 #[inline]
 pub(super) fn hash_payload(protocol: u8, identification: u16, payload: &[u8]) -> u32 {
-    // Cards that merge packets change TCP's flags.
+    // For TCP, this word contains the flags, and cards that merge packets change them.
     let last = if protocol == TCP { 0 } else { payload_word(payload, 12) };
     let first = (u64::from(identification) << 32 | payload_word(payload, 4)).wrapping_mul(FIRST_FACTOR);
     let second = (first ^ first >> 32 ^ (payload_word(payload, 8) << 32 | last)).wrapping_mul(SECOND_FACTOR);

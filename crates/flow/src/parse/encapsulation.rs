@@ -1,23 +1,24 @@
 //! Frames of captures that are not Ethernet: serial lines, 802.11, and headers that capture programs
 //! add before the frame.
 //!
-//! 802.11: data frames that are neither encrypted nor aggregated. PPI and radiotap: their headers are skipped.
+//! Of 802.11, only data frames that are neither encrypted nor aggregated are read. PPI and
+//! radiotap headers are skipped.
 
 use super::capture::LinkKind;
 use super::link::ppp_type;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-/// Headers in front of headers that are followed. Real files have two at most.
+/// Maximum number of encapsulating headers that are followed. Real files have at most two.
 const MAX_ENCAPSULATIONS: u32 = 4;
 
 /// Type of a frame's payload, and its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkPayload {
     pub kind: u16,
-    /// Bytes in front of it.
+    /// Offset of the payload in the frame.
     pub at: usize,
-    /// Source and destination, where the frame has them.
+    /// Source and destination MAC address, if the frame has them.
     pub addresses: Option<([u8; 6], [u8; 6])>,
 }
 
@@ -88,8 +89,7 @@ fn ip_ethertype(bytes: &[u8]) -> Option<u16> {
     }
 }
 
-/// Reads Per-Packet Information: version, flags, length, and the link type of the following bytes, all
-/// little-endian.
+/// Reads Per-Packet Information: version, flags, length, and the link type of the following bytes, all little-endian.
 fn read_ppi(bytes: &[u8]) -> Option<NextLayer> {
     let link = LinkKind::from_number(le_u16(bytes, 4)?)?;
     let is_known_version = bytes.first() == Some(&0);
@@ -113,7 +113,7 @@ fn read_ppp(bytes: &[u8]) -> Option<LinkPayload> {
     Some(LinkPayload::new(ppp_type(protocol)?, at + if is_short { 1 } else { 2 }))
 }
 
-/// IEEE 802.11, section 9.2.
+/// Reads the header of a data frame (IEEE 802.11, section 9.2).
 fn read_wireless_header(bytes: &[u8]) -> Option<LinkPayload> {
     let [control, flags] = *bytes.first_chunk()?;
     let is_data = control & 0b1111 == 0b1000;
@@ -155,8 +155,8 @@ fn read_wireless_header(bytes: &[u8]) -> Option<LinkPayload> {
     })
 }
 
-/// The netfilter log: values, each with a length and a type. One is the packet. Their order of bytes is that of the machine that
-/// captured; it is little-endian nearly everywhere.
+/// Reads an entry of the netfilter log: values, each with a length and a type, one of which is the packet. The byte
+/// order is that of the capturing machine, which is little-endian nearly everywhere.
 fn read_nflog(bytes: &[u8]) -> Option<LinkPayload> {
     const PACKET: u16 = 9;
     const MAX_VALUES: u32 = 64;
@@ -166,7 +166,7 @@ fn read_nflog(bytes: &[u8]) -> Option<LinkPayload> {
         if le_u16(bytes, at + 2)? == PACKET {
             return Some(LinkPayload::new(ip_ethertype(bytes.get(at + 4..)?)?, at + 4));
         }
-        // The length includes the four bytes of length and type. Less would never get on.
+        // The length includes the four bytes of length and type. With a smaller one, the loop would not advance.
         if length < 4 {
             return None;
         }
@@ -196,7 +196,7 @@ const UNREAD_LINK_TYPES: [(u16, &str); 16] = [
 ];
 
 /// Returns the name of a link type that is not read: its number, and its name if it is in the list.
-pub fn unread_header_name(number: u16) -> String {
+pub fn describe_unread_link_type(number: u16) -> String {
     match UNREAD_LINK_TYPES.iter().find(|(known, _)| *known == number) {
         Some((_, name)) => format!("{number} ({name})"),
         None => number.to_string(),

@@ -1,7 +1,7 @@
 //! The fast path for nearly all frames: Ethernet, at most two VLAN tags, IP without options or extension headers, a whole
 //! packet of TCP, UDP or ICMP.
 //!
-//! Invariant: it gives the same packet as the general parser, and leaves everything unusual to that one.
+//! Invariant: the fast path gives the same packet as the general parser, and leaves everything unusual to that parser.
 
 use super::content;
 use super::link::is_vlan_ether_type;
@@ -17,9 +17,9 @@ pub(super) const GTP_PORT: u16 = 2152;
 /// Bytes of a transport header that are needed: up to TCP's flags. Shorter packets of UDP and ICMP take the general parser.
 const NEEDED_TRANSPORT_BYTES: usize = 14;
 
-/// Reads a frame if it is of that kind. Returns whether it was.
+/// Reads a frame if the fast path can. Returns false if it cannot; then `packet` may hold any value.
 #[inline]
-pub(super) fn read_frame(
+pub(super) fn try_read_frame(
     frame: &[u8],
     arrival: FrameArrival,
     tunnels: bool,
@@ -71,7 +71,7 @@ fn read_ipv4(
     let total = u16::from_be_bytes([ip[2], ip[3]]);
     // The mask has the offset and "more fragments", but not "don't fragment", which most packets have.
     let is_fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
-    let Some(part) = transport_of(ip[9], transport, tunnels) else { return false };
+    let Some(part) = read_transport(ip[9], transport, tunnels) else { return false };
     // 0x45: version 4 and a header of 20 bytes. A packet shorter than the bytes that were read has padding there, and a
     // length of zero has a meaning of its own: both are for the general parser.
     if ip[0] != 0x45 || is_fragment || usize::from(total) < 20 + NEEDED_TRANSPORT_BYTES {
@@ -116,7 +116,7 @@ fn read_ipv6(
     let Some((ip, behind)) = bytes.split_first_chunk::<40>() else { return false };
     let Some(transport) = behind.first_chunk::<NEEDED_TRANSPORT_BYTES>() else { return false };
     let payload = u16::from_be_bytes([ip[4], ip[5]]);
-    let Some(part) = transport_of(ip[6], transport, tunnels) else { return false };
+    let Some(part) = read_transport(ip[6], transport, tunnels) else { return false };
     // A length of zero has a special meaning, and padding may follow a short payload: the
     // general parser handles both.
     if ip[0] >> 4 != 6 || usize::from(payload) < NEEDED_TRANSPORT_BYTES {
@@ -161,9 +161,10 @@ struct FastTransport {
     flags: u8,
 }
 
-/// The ports of TCP or UDP, unless a tunnel may be behind them; type and code of ICMP.
+/// Reads the ports of TCP or UDP, or type and code of ICMP. `None` for other protocols, and for UDP that
+/// may carry a tunnel.
 #[inline]
-fn transport_of(protocol: u8, head: &[u8; NEEDED_TRANSPORT_BYTES], tunnels: bool) -> Option<FastTransport> {
+fn read_transport(protocol: u8, head: &[u8; NEEDED_TRANSPORT_BYTES], tunnels: bool) -> Option<FastTransport> {
     let destination = u16::from_be_bytes([head[2], head[3]]);
     let flags = match protocol {
         TCP => head[13],

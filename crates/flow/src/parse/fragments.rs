@@ -1,7 +1,8 @@
 //! Keeps the ports of fragmented packets: only the first fragment has them, and later ones belong to the same flow.
 //!
 //! Memory is fixed: sets of four places, and the oldest entry of a set makes room. Keys are compared in full, so a
-//! fragment never joins another packet. The exception: its sender used a number twice within the time ports are kept.
+//! fragment never joins another packet. The only exception is a sender that uses a number twice within the
+//! time for which ports are kept.
 
 use super::ParseOptions;
 use super::ip::FragmentId;
@@ -15,13 +16,13 @@ const FRAGMENT_CACHE_WAYS: usize = 4;
 pub struct FragmentCounts {
     /// First fragments; their ports were kept.
     pub first: u64,
-    /// Later ones that found their ports.
+    /// Later fragments that found their ports.
     pub joined: u64,
     /// Later fragments without a known first one: it comes later, or never.
     pub early: u64,
     /// Later fragments whose first one came too long ago.
     pub expired: u64,
-    /// Kept ports that were replaced before their time.
+    /// Kept ports that were replaced before they expired.
     pub evicted: u64,
 }
 
@@ -89,7 +90,7 @@ impl FragmentEntry {
     }
 }
 
-fn oldest_entry_of(set: &[FragmentEntry; FRAGMENT_CACHE_WAYS]) -> usize {
+fn oldest_entry_index(set: &[FragmentEntry; FRAGMENT_CACHE_WAYS]) -> usize {
     (0..FRAGMENT_CACHE_WAYS).min_by_key(|place| set[*place].at_ns).unwrap_or(0)
 }
 
@@ -121,7 +122,7 @@ impl FragmentTable {
         let same = set.iter().position(|entry| entry.is_used && entry.key == key);
         let place = same.or_else(|| set.iter().position(|entry| entry.is_free_at(now, keep_ns)));
         let evicted = place.is_none();
-        let place = place.unwrap_or_else(|| oldest_entry_of(set));
+        let place = place.unwrap_or_else(|| oldest_entry_index(set));
         set[place] = FragmentEntry {
             key,
             at_ns: now,

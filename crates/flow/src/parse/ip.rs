@@ -7,7 +7,7 @@ use super::span::{FrameSpan, be_u16};
 use super::{clamp_length, ipv4_mapped};
 use crate::{IgnoredReason, PacketInfo, flags};
 
-/// Headers between IP and transport; more is nonsense.
+/// Maximum number of headers between IP and transport. No sensible packet has more.
 const MAX_EXTENSION_HEADERS: u32 = 12;
 
 const HOP_BY_HOP: u8 = 0;
@@ -28,7 +28,7 @@ pub(super) struct FragmentId {
     pub(super) protocol: u8,
 }
 
-/// Part of a packet.
+/// The part of an IP packet that a frame contains.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PacketPart {
     Whole,
@@ -88,7 +88,7 @@ pub(super) fn read_ipv4<'a>(
     if matches!(part, PacketPart::First(_)) {
         packet.flags |= flags::FRAGMENT_FLAG;
     }
-    // Only the authentication header, of those that `extensions` knows, exists behind IPv4 (RFC 4302).
+    // Of the headers that `read_extensions` knows, only the authentication header can follow IPv4 (RFC 4302).
     if packet.protocol == AUTHENTICATION_HEADER {
         let IpPayload { bytes, .. } = read_extensions(rest, packet)?;
         return Ok(IpPayload { bytes, part, identification });
@@ -103,7 +103,7 @@ pub(super) fn read_ipv6<'a>(
     packet: &mut PacketInfo,
 ) -> Result<IpPayload<'a>, IgnoredReason> {
     let mut rest = bytes;
-    let head = rest.take_array::<40>().ok_or(IgnoredReason::ShortIp)?;
+    let head = rest.read_array::<40>().ok_or(IgnoredReason::ShortIp)?;
     if head[0] >> 4 != 6 {
         return Err(IgnoredReason::BadIp);
     }
@@ -131,7 +131,7 @@ fn read_extensions<'a>(
 ) -> Result<IpPayload<'a>, IgnoredReason> {
     let mut bytes = bytes;
     let mut part = PacketPart::Whole;
-    // The loop runs once more than headers are allowed: the last turn finds the transport.
+    // The loop runs once more than headers are allowed: the last iteration finds the transport.
     for _ in 0..=MAX_EXTENSION_HEADERS {
         let next = match packet.protocol {
             HOP_BY_HOP
@@ -166,7 +166,7 @@ fn read_extensions<'a>(
     Err(IgnoredReason::TooDeep)
 }
 
-/// Protocol and bytes behind a header of the chain.
+/// Protocol and bytes after a header of the chain.
 #[derive(Clone, Copy)]
 struct NextHeader<'a> {
     protocol: u8,
@@ -187,7 +187,7 @@ fn read_option_header(bytes: FrameSpan<'_>, unit: usize, more: usize) -> Option<
 
 fn read_fragment<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Option<FragmentHeader<'a>> {
     let mut bytes = bytes;
-    let [protocol, _, a, b, id @ ..] = *bytes.take_array::<8>()?;
+    let [protocol, _, a, b, id @ ..] = *bytes.read_array::<8>()?;
     let next = NextHeader { protocol, bytes };
     let id = FragmentId { id: u32::from_be_bytes(id), protocol: 0 };
     let offset = u16::from_be_bytes([a, b]);

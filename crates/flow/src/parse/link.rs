@@ -7,9 +7,9 @@ use super::span::{FrameSpan, be_u16};
 use super::tunnel::TunnelPayload;
 use crate::{IgnoredReason, PacketInfo};
 
-/// Headers below IP that are followed. Real frames have far fewer.
+/// Maximum number of headers below IP that are followed. Real frames have far fewer.
 const MAX_LINK_HEADERS: u32 = 24;
-/// Labels of one stack.
+/// Maximum number of labels of one MPLS stack.
 const MAX_LABELS: usize = 16;
 
 const IPV4: u16 = 0x0800;
@@ -78,7 +78,7 @@ pub(super) fn walk_headers<'a>(
     let mut next = first;
     let mut bytes = bytes;
     let mut tags = 0;
-    // The loop runs once more than headers are allowed: the last turn finds IP.
+    // The loop runs once more than headers are allowed: the last iteration finds IP.
     for _ in 0..=MAX_LINK_HEADERS {
         next = match next {
             LinkHeaderType::Ethernet => {
@@ -116,7 +116,7 @@ type LinkStep = Result<LinkHeaderType, IgnoredReason>;
 
 #[inline]
 fn read_ethernet(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
-    let head = bytes.take_array::<14>().ok_or(IgnoredReason::ShortLink)?;
+    let head = bytes.read_array::<14>().ok_or(IgnoredReason::ShortLink)?;
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, k0, k1] = *head;
     packet.destination_mac = [d0, d1, d2, d3, d4, d5];
     packet.source_mac = [s0, s1, s2, s3, s4, s5];
@@ -128,7 +128,7 @@ fn read_ethernet(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep
 }
 
 fn read_vlan(bytes: &mut FrameSpan<'_>, number: u32, packet: &mut PacketInfo) -> LinkStep {
-    let [a, b, c, d] = *bytes.take_array().ok_or(IgnoredReason::ShortLink)?;
+    let [a, b, c, d] = *bytes.read_array().ok_or(IgnoredReason::ShortLink)?;
     let vlan = u16::from_be_bytes([a, b]) & 0xfff;
     match number {
         1 => packet.vlan = vlan,
@@ -139,14 +139,14 @@ fn read_vlan(bytes: &mut FrameSpan<'_>, number: u32, packet: &mut PacketInfo) ->
     Ok(LinkHeaderType::Type(u16::from_be_bytes([c, d])))
 }
 
-/// IEEE 802.3: a length in place of a type, then LLC, and a type behind SNAP.
+/// Reads the headers of IEEE 802.3: a length in place of a type, then LLC, and a type after SNAP.
 fn read_llc(kind: u16, bytes: &mut FrameSpan<'_>) -> LinkStep {
     if kind >= 0x600 {
         return Err(IgnoredReason::NotIp);
     }
     // IEEE 802.3 pads short frames, and only this length says where the padding begins.
     *bytes = bytes.limit_length(kind.into());
-    let [snap @ .., a, b] = *bytes.take_array::<8>().ok_or(IgnoredReason::NotIp)?;
+    let [snap @ .., a, b] = *bytes.read_array::<8>().ok_or(IgnoredReason::NotIp)?;
     if snap == SNAP_HEADER {
         Ok(LinkHeaderType::Type(u16::from_be_bytes([a, b])))
     } else {
@@ -155,7 +155,7 @@ fn read_llc(kind: u16, bytes: &mut FrameSpan<'_>) -> LinkStep {
 }
 
 fn read_pppoe(bytes: &mut FrameSpan<'_>) -> LinkStep {
-    let [version, code, _, _, a, b] = *bytes.take_array().ok_or(IgnoredReason::ShortLink)?;
+    let [version, code, _, _, a, b] = *bytes.read_array().ok_or(IgnoredReason::ShortLink)?;
     // RFC 2516 section 4: version 1 and type 1; code 0 is session data, any other code is signalling.
     if version != 0x11 || code != 0 {
         return Err(IgnoredReason::NotIp);
@@ -164,13 +164,13 @@ fn read_pppoe(bytes: &mut FrameSpan<'_>) -> LinkStep {
     Ok(LinkHeaderType::Ppp)
 }
 
-/// A protocol number of PPP, which may be written in one byte.
+/// Reads a protocol number of PPP, which may be written in one byte.
 fn read_ppp(bytes: &mut FrameSpan<'_>) -> LinkStep {
-    let [first] = *bytes.take_array().ok_or(IgnoredReason::ShortLink)?;
+    let [first] = *bytes.read_array().ok_or(IgnoredReason::ShortLink)?;
     let mut protocol = u16::from(first);
     // RFC 1661 section 2: the last byte of a protocol number is odd, the one before it is even.
     if first & 1 == 0 {
-        let [second] = *bytes.take_array().ok_or(IgnoredReason::ShortLink)?;
+        let [second] = *bytes.read_array().ok_or(IgnoredReason::ShortLink)?;
         protocol = u16::from_be_bytes([first, second]);
     }
     ppp_type(protocol).map(LinkHeaderType::Type).ok_or(IgnoredReason::NotIp)
@@ -191,13 +191,13 @@ pub(super) const fn ppp_type(protocol: u16) -> Option<u16> {
 fn read_mpls(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
     packet.mpls = [0; 3];
     for depth in 0..MAX_LABELS {
-        let entry = u32::from_be_bytes(*bytes.take_array().ok_or(IgnoredReason::ShortLink)?);
+        let entry = u32::from_be_bytes(*bytes.read_array().ok_or(IgnoredReason::ShortLink)?);
         if let Some(place) = packet.mpls.get_mut(depth) {
             *place = entry;
         }
         // The bottom of the stack (RFC 3032 section 2.1).
         if entry & 0x100 != 0 {
-            return below_mpls(bytes);
+            return guess_mpls_payload(bytes);
         }
     }
     Err(IgnoredReason::TooDeep)
@@ -205,17 +205,18 @@ fn read_mpls(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
 
 /// Guesses the type of an MPLS stack's payload, the surest guess first: an IP header that is consistent, then Ethernet, then
 /// Ethernet behind a control word.
-fn below_mpls(bytes: &mut FrameSpan<'_>) -> LinkStep {
+fn guess_mpls_payload(bytes: &mut FrameSpan<'_>) -> LinkStep {
     let first = bytes.bytes.first().ok_or(IgnoredReason::ShortIp)?;
     match first >> 4 {
-        4 if is_ipv4(*bytes) => Ok(LinkHeaderType::Type(IPV4)),
-        6 if is_ipv6(*bytes) => Ok(LinkHeaderType::Type(IPV6)),
+        4 if has_ipv4_header(*bytes) => Ok(LinkHeaderType::Type(IPV4)),
+        6 if has_ipv6_header(*bytes) => Ok(LinkHeaderType::Type(IPV6)),
         // A tagged frame looks like Ethernet even from its fifth byte on. So this check comes before the one for
         // a control word, which skips four bytes.
-        _ if is_ethernet(*bytes) => Ok(LinkHeaderType::Ethernet),
+        _ if has_ethernet_header(*bytes) => Ok(LinkHeaderType::Ethernet),
         // RFC 4385 section 3: a control word begins with four zero bits, so that it does not look like IP.
         0 => {
-            *bytes = bytes.skip(4).filter(|behind| is_ethernet(*behind)).ok_or(IgnoredReason::NotIp)?;
+            *bytes =
+                bytes.skip(4).filter(|behind| has_ethernet_header(*behind)).ok_or(IgnoredReason::NotIp)?;
             Ok(LinkHeaderType::Ethernet)
         }
         // An IP header that is cut or wrong: its reader says how.
@@ -226,7 +227,7 @@ fn below_mpls(bytes: &mut FrameSpan<'_>) -> LinkStep {
 }
 
 /// Returns whether a consistent IPv4 header is here, checksum included.
-fn is_ipv4(bytes: FrameSpan<'_>) -> bool {
+fn has_ipv4_header(bytes: FrameSpan<'_>) -> bool {
     let Some(first) = bytes.bytes.first() else { return false };
     let len = usize::from(first & 15) * 4;
     let Some(head) = bytes.bytes.get(..len.max(20)) else { return false };
@@ -239,14 +240,14 @@ fn is_ipv4(bytes: FrameSpan<'_>) -> bool {
 
 /// Returns whether an IPv6 header here states the length of the remaining bytes, except for some padding or
 /// an FCS. IPv6 has no header checksum.
-fn is_ipv6(bytes: FrameSpan<'_>) -> bool {
+fn has_ipv6_header(bytes: FrameSpan<'_>) -> bool {
     let Some(head) = bytes.bytes.first_chunk::<40>() else { return false };
     let behind = bytes.wire_len().checked_sub(usize::from(be_u16(head, 4)) + 40);
     behind.is_some_and(|behind| behind <= 8)
 }
 
 /// Returns whether an Ethernet header with a known type is here, and the IP header it announces begins as one.
-fn is_ethernet(bytes: FrameSpan<'_>) -> bool {
+fn has_ethernet_header(bytes: FrameSpan<'_>) -> bool {
     let Some(head) = bytes.bytes.first_chunk::<15>() else { return false };
     match be_u16(head, 12) {
         IPV4 => head[14] >> 4 == 4,

@@ -14,9 +14,9 @@ use crate::packet::protocol::{TCP, UDP};
 use crate::{PacketInfo, flags};
 use packetrig_units::{clamp_to_u16, clamp_to_u32};
 
-/// IP headers inside each other that are looked at.
+/// Maximum number of nested IP headers that are read.
 const MAX_IP_DEPTH: usize = 8;
-/// A table adds a merged packet to a counter of 16 bits that holds one packet already.
+/// Maximum number of packets in a merged one: the table adds them to a 16-bit counter that already holds one packet.
 const MAX_MERGED_PACKETS: usize = u16::MAX as usize - 1;
 /// The hop-by-hop header that a packet of more than 64 KiB has in the kernel and not on the wire (RFC 2675).
 const JUMBO_OPTION_BYTES: usize = 8;
@@ -62,7 +62,7 @@ struct NestedIpPacket {
 }
 
 impl PacketSegments {
-    /// Computes the segments of an Ethernet frame; `None` if its headers cannot be followed to those that each segment has.
+    /// Computes the segments that an Ethernet frame was merged from; `None` if its TCP or UDP header cannot be found.
     pub fn from_frame(frame: &[u8], full_len: usize, note: MergeNote) -> Option<Self> {
         let full_len = full_len.max(frame.len());
         let mut nested = [None; MAX_IP_DEPTH];
@@ -121,13 +121,13 @@ impl PacketSegments {
     pub fn apply_segments(&self, chosen: SelectedSegments, packet: &mut PacketInfo) {
         packet.flags |= flags::MERGED_FLAG;
         packet.segments = chosen.count;
-        packet.frame_bytes = clamp_to_u32(self.bytes_of(chosen, self.headers));
+        packet.frame_bytes = clamp_to_u32(self.bytes_of_segments(chosen, self.headers));
         // A merged frame has no padding, so a packet that each segment has reaches to its end.
         let at = self.full_len.checked_sub(packet.bytes as usize).filter(|at| self.ip_at.contains(at));
         let ip_headers = at.and_then(|at| self.headers.checked_sub(at));
         if let Some(ip_headers) = ip_headers {
             packet.flags &= !flags::UNSPLIT_FLAG;
-            packet.bytes = clamp_to_u32(self.bytes_of(chosen, ip_headers));
+            packet.bytes = clamp_to_u32(self.bytes_of_segments(chosen, ip_headers));
             packet.segment_bytes = clamp_to_u16(self.longer + ip_headers);
         } else {
             // Each segment has its own packet in the tunnel, but only the first one can be read.
@@ -137,7 +137,7 @@ impl PacketSegments {
         }
     }
 
-    fn bytes_of(&self, chosen: SelectedSegments, headers: usize) -> usize {
+    fn bytes_of_segments(&self, chosen: SelectedSegments, headers: usize) -> usize {
         // Only the last segment may be shorter, so the difference is subtracted once.
         let shorter = if chosen.has_last { self.count * self.longer - self.payload } else { 0 };
         usize::from(chosen.count) * (headers + self.longer) - shorter
@@ -167,7 +167,7 @@ fn find_nested_ips(
             transport_at: offset_in_frame(frame, payload.bytes.bytes)?,
             protocol: packet.protocol,
         });
-        // A tunnel is recognised by its port.
+        // The ports are read first, because a tunnel is recognised by its port.
         transport::read_header(payload.bytes.bytes, &mut packet);
         let content = tunnel::read_tunnel(payload.bytes, &packet)?;
         packet = content.inner_packet(&packet);

@@ -1,6 +1,6 @@
-//! A stretch of a frame that is still to be read, and how many more bytes the headers above it announced.
+//! The part of a frame that is still to be read, and the number of bytes that are missing at its end.
 
-/// A stretch of a frame. Only the length of the part that was cut off its end is known.
+/// Part of a frame. Of the bytes that were cut off its end, only the number is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FrameSpan<'a> {
     pub(super) bytes: &'a [u8],
@@ -14,9 +14,9 @@ impl<'a> FrameSpan<'a> {
         self.bytes.len().saturating_add(self.missing)
     }
 
-    /// Takes the first `N` bytes; returns `None` and takes nothing if there are fewer.
+    /// Reads the first `N` bytes and removes them; returns `None` and removes nothing if there are fewer.
     #[inline]
-    pub(super) fn take_array<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+    pub(super) fn read_array<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
         let head = self.bytes.first_chunk()?;
         self.bytes = &self.bytes[N..];
         Some(head)
@@ -41,7 +41,7 @@ impl<'a> FrameSpan<'a> {
     }
 }
 
-/// A number of 16 bits in network order.
+/// Reads a number of 16 bits in network byte order.
 pub(super) const fn be_u16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }

@@ -81,7 +81,7 @@ fn read_gre(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     const KEY: u16 = 0x2000;
     const SEQUENCE: u16 = 0x1000;
     let mut rest = bytes;
-    let head = rest.take_array::<4>()?;
+    let head = rest.read_array::<4>()?;
     let bits = be_u16(head, 0);
     let kind = be_u16(head, 2);
     // The low three bits are the version. Version 1 and source routes have other fields behind the header.
@@ -94,7 +94,7 @@ fn read_gre(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     }
     let mut id = 0;
     if bits & KEY != 0 {
-        id = u32::from_be_bytes(*rest.take_array()?);
+        id = u32::from_be_bytes(*rest.read_array()?);
     }
     if bits & SEQUENCE != 0 {
         rest = rest.skip(4)?;
@@ -105,7 +105,7 @@ fn read_gre(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
 /// Reads a VXLAN header (RFC 7348). A header without a network number is not valid.
 fn read_vxlan(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     let mut bytes = bytes;
-    let [bits, _, _, _, a, b, c, _] = *bytes.take_array::<8>()?;
+    let [bits, _, _, _, a, b, c, _] = *bytes.read_array::<8>()?;
     let id = u32::from_be_bytes([0, a, b, c]);
     let has_number = bits & 8 != 0;
     has_number.then_some(TunnelContent {
@@ -120,7 +120,7 @@ fn read_vxlan(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
 fn read_geneve(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     const CONTROL: u8 = 0x80;
     let mut rest = bytes;
-    let [head, bits, k0, k1, a, b, c, _] = *rest.take_array::<8>()?;
+    let [head, bits, k0, k1, a, b, c, _] = *rest.read_array::<8>()?;
     // Two bits of version, then the length of the options in words.
     if head >> 6 != 0 || bits & CONTROL != 0 {
         return None;
@@ -137,7 +137,7 @@ fn read_gtp(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     const NUMBERED: u8 = 2;
     const N_PDU_FLAG: u8 = 1;
     let mut rest = bytes;
-    let [bits, message, _, _, teid @ ..] = *rest.take_array::<8>()?;
+    let [bits, message, _, _, teid @ ..] = *rest.read_array::<8>()?;
     // Version 1, protocol type GTP. Only message 255, a G-PDU, carries a packet of a user.
     if bits & 0xf0 != 0x30 || message != 255 {
         return None;
@@ -146,7 +146,7 @@ fn read_gtp(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     // type of the first extension.
     let mut next = 0;
     if bits & (EXTENDED | NUMBERED | N_PDU_FLAG) != 0 {
-        let [_, _, _, first] = *rest.take_array()?;
+        let [_, _, _, first] = *rest.read_array()?;
         next = if bits & EXTENDED == 0 { 0 } else { first };
     }
     for _ in 0..MAX_EXTENSIONS {

@@ -9,7 +9,7 @@
 use super::{clamp_length, ipv4_mapped};
 use crate::{PacketInfo, flags};
 
-/// Bytes of a record of IPv4; of one of IPv6.
+/// Bytes of a record of an IPv4 packet, and of an IPv6 packet.
 pub const RECORD_LENGTHS: [usize; 2] = [40, 64];
 
 /// Bytes before the addresses. Numbers are in the machine's own order.
@@ -39,11 +39,11 @@ pub fn read_record(record: &[u8], full_len: usize, at_ns: u64, input: u16, packe
         at_ns,
         frame_bytes: clamp_length(full_len),
         input,
-        bytes: native_16(head, 6).into(),
-        source_port: native_16(head, 8),
-        destination_port: native_16(head, 10),
-        vlan: native_16(head, 12),
-        inner_vlan: native_16(head, 14),
+        bytes: read_native_u16(head, 6).into(),
+        source_port: read_native_u16(head, 8),
+        destination_port: read_native_u16(head, 10),
+        vlan: read_native_u16(head, 12),
+        inner_vlan: read_native_u16(head, 14),
         protocol: head[1],
         tcp_flags: head[2],
         ttl: head[3],
@@ -57,9 +57,9 @@ pub fn read_record(record: &[u8], full_len: usize, at_ns: u64, input: u16, packe
     true
 }
 
-/// 16 bits in the machine's own order, as the program wrote them.
+/// Reads 16 bits in the machine's own byte order, as the program wrote them.
 #[inline]
-const fn native_16(head: &[u8; RECORD_HEAD_BYTES], at: usize) -> u16 {
+const fn read_native_u16(head: &[u8; RECORD_HEAD_BYTES], at: usize) -> u16 {
     u16::from_ne_bytes([head[at], head[at + 1]])
 }
 

@@ -17,10 +17,10 @@ pub enum SimError {
     #[error("SIM version {0} is not supported: packetrig reads version {VERSION}")]
     Version(u8),
     /// The datagram is shorter than its header, or than the length in its header.
-    #[error("the SIM datagram is cut: {have} of {want} bytes are left")]
+    #[error("the SIM datagram is truncated: {have} bytes are left, but {want} are needed")]
     Cut {
         have: usize,
-        /// Bytes there should be.
+        /// Number of bytes that are needed.
         want: usize,
     },
     /// The length of the datagram is not that of its items.
@@ -85,12 +85,12 @@ impl SimDecoder {
         }
         let mut rest = &header[4..];
         Ok(SimDatagram {
-            length: u16::from_be_bytes(take_array(&mut rest)),
-            items: u16::from_be_bytes(take_array(&mut rest)),
-            exporter: u32::from_be_bytes(take_array(&mut rest)),
-            datagram_sequence: u32::from_be_bytes(take_array(&mut rest)),
-            event_sequence: u64::from_be_bytes(take_array(&mut rest)),
-            base_ns: u64::from_be_bytes(take_array(&mut rest)),
+            length: u16::from_be_bytes(read_array(&mut rest)),
+            items: u16::from_be_bytes(read_array(&mut rest)),
+            exporter: u32::from_be_bytes(read_array(&mut rest)),
+            datagram_sequence: u32::from_be_bytes(read_array(&mut rest)),
+            event_sequence: u64::from_be_bytes(read_array(&mut rest)),
+            base_ns: u64::from_be_bytes(read_array(&mut rest)),
         })
     }
 
@@ -113,7 +113,7 @@ impl SimDecoder {
     }
 }
 
-/// Takes the item at the beginning of `rest`.
+/// Reads the item at the beginning of `rest`, and removes it from there.
 fn read_sim_item(rest: &mut &[u8], index: u16, base_ns: u64) -> Result<SimItem, SimError> {
     let bytes = *rest;
     let kind = bytes.first().copied().ok_or(SimError::Cut { have: 0, want: 1 })?;
@@ -127,7 +127,7 @@ fn read_sim_item(rest: &mut &[u8], index: u16, base_ns: u64) -> Result<SimItem, 
         }
         kind => return Err(SimError::Kind { index, kind }),
     };
-    // The whole item is available before any of it is read, so `take` below never finds too few bytes.
+    // The whole item is available before any of it is read, so `read_array` below never finds too few bytes.
     let whole = rest.split_off(..length).ok_or(SimError::Cut { have: bytes.len(), want: length })?;
     Ok(match kind {
         kind if kind == item::PACKET_ITEM_LAYOUT.kind => SimItem::Event(decode_packet(whole, base_ns)),
@@ -141,9 +141,9 @@ fn ledger_value_count(bytes: &[u8]) -> usize {
     bytes.get(2..4).map_or(0, |count| usize::from(u16::from_be_bytes([count[0], count[1]])))
 }
 
-/// Takes the next bytes. Returns zeros if there are too few, which callers have excluded by checking the
+/// Reads the next bytes. Returns zeros if there are too few, which callers have excluded by checking the
 /// length of the whole item.
-fn take_array<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
+fn read_array<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
     let Some((head, behind)) = rest.split_first_chunk::<N>() else { return [0; N] };
     *rest = behind;
     *head
@@ -151,37 +151,37 @@ fn take_array<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
 
 fn decode_packet(mut rest: &[u8], base_ns: u64) -> SimEvent {
     // The first byte is the kind of the item.
-    let bytes = u32::from_be_bytes(take_array(&mut rest)) & 0x00ff_ffff;
-    let delta = i32::from_be_bytes(take_array(&mut rest));
+    let bytes = u32::from_be_bytes(read_array(&mut rest)) & 0x00ff_ffff;
+    let delta = i32::from_be_bytes(read_array(&mut rest));
     SimEvent::Packet {
         bytes,
         at_ns: base_ns.wrapping_add_signed(i64::from(delta)),
-        flow_id: u64::from_be_bytes(take_array(&mut rest)),
+        flow_id: u64::from_be_bytes(read_array(&mut rest)),
     }
 }
 
 fn decode_long_packet(whole: &[u8]) -> SimEvent {
     let mut rest = &whole[4..];
     SimEvent::Packet {
-        bytes: u32::from_be_bytes(take_array(&mut rest)),
-        at_ns: u64::from_be_bytes(take_array(&mut rest)),
-        flow_id: u64::from_be_bytes(take_array(&mut rest)),
+        bytes: u32::from_be_bytes(read_array(&mut rest)),
+        at_ns: u64::from_be_bytes(read_array(&mut rest)),
+        flow_id: u64::from_be_bytes(read_array(&mut rest)),
     }
 }
 
 fn decode_flow(whole: &[u8]) -> SimEvent {
     let mut rest = whole;
-    let [kind, protocol, tunnel, _] = take_array(&mut rest);
-    let vlan = u16::from_be_bytes(take_array(&mut rest));
-    let inner_vlan = u16::from_be_bytes(take_array(&mut rest));
-    let tunnel_id = u32::from_be_bytes(take_array(&mut rest));
-    let source_port = u16::from_be_bytes(take_array(&mut rest));
-    let destination_port = u16::from_be_bytes(take_array(&mut rest));
-    let flow_id = u64::from_be_bytes(take_array(&mut rest));
-    let at_ns = u64::from_be_bytes(take_array(&mut rest));
+    let [kind, protocol, tunnel, _] = read_array(&mut rest);
+    let vlan = u16::from_be_bytes(read_array(&mut rest));
+    let inner_vlan = u16::from_be_bytes(read_array(&mut rest));
+    let tunnel_id = u32::from_be_bytes(read_array(&mut rest));
+    let source_port = u16::from_be_bytes(read_array(&mut rest));
+    let destination_port = u16::from_be_bytes(read_array(&mut rest));
+    let flow_id = u64::from_be_bytes(read_array(&mut rest));
+    let at_ns = u64::from_be_bytes(read_array(&mut rest));
     let is_ipv4 = kind == item::FLOW_V4_ITEM_LAYOUT.kind;
-    let source = take_address(&mut rest, is_ipv4);
-    let destination = take_address(&mut rest, is_ipv4);
+    let source = read_address(&mut rest, is_ipv4);
+    let destination = read_address(&mut rest, is_ipv4);
     let tunnel = TunnelKind::from_number(tunnel).unwrap_or_default();
     let key = FlowKey {
         source,
@@ -197,14 +197,14 @@ fn decode_flow(whole: &[u8]) -> SimEvent {
     SimEvent::Flow { flow_id, key, at_ns }
 }
 
-fn take_address(rest: &mut &[u8], is_ipv4: bool) -> [u8; 16] {
-    if is_ipv4 { ipv4_mapped(take_array(rest)) } else { take_array(rest) }
+fn read_address(rest: &mut &[u8], is_ipv4: bool) -> [u8; 16] {
+    if is_ipv4 { ipv4_mapped(read_array(rest)) } else { read_array(rest) }
 }
 
 fn decode_ledger(whole: &[u8]) -> SimItem {
     // New accounts are only added at the end, so `zip` reads as many as both ends know, whichever end is newer.
     let mut rest = &whole[8..];
-    let at_ns = u64::from_be_bytes(take_array(&mut rest));
+    let at_ns = u64::from_be_bytes(read_array(&mut rest));
     let mut ledger = MeterLedger::default();
     for (account, value) in LEDGER_ACCOUNTS.iter().zip(rest.chunks_exact(8)) {
         let value = value.try_into().map_or(UNKNOWN_VALUE, u64::from_be_bytes);

@@ -41,7 +41,7 @@ pub struct SimEncoder {
 }
 
 impl SimEncoder {
-    /// An encoder that gives its first datagram the numbers 0.
+    /// Creates an encoder. The sequence numbers of its first datagram are 0.
     pub fn new(options: SimOptions) -> Self {
         // A ledger is the longest item, and no item is split.
         let least = HEADER + item::LEDGER_ITEM_LAYOUT.length + 8 * LEDGER_ACCOUNTS.len();
@@ -193,7 +193,7 @@ impl SimEncoder {
     }
 
     fn write_header(&mut self) {
-        // `datagram_bytes` is at most 65 535, and no item is longer than the least that it can be.
+        // `datagram_bytes` is at most 65 535, and even the shortest datagram has room for the longest item.
         let length = fitting_u16(self.buffer.len());
         let header = &mut self.buffer[..HEADER];
         header[..3].copy_from_slice(&SIM_DATAGRAM_MAGIC);

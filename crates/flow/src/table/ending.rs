@@ -9,7 +9,7 @@ use super::wheel::TimerReason;
 use super::{FlowOutlet, FlowTable, MemoryHints, slot_number, wheel};
 use crate::record::EndReason;
 
-/// Flows with expired timers that are looked at together.
+/// Flows with expired timers that are handled together.
 const EXPIRED_FLOWS_PER_BATCH: usize = 16;
 
 /// The first `count` slots have an expired timer.
@@ -43,7 +43,7 @@ impl<H: MemoryHints> FlowTable<H> {
             for &slot in &expired.slots[..expired.count] {
                 self.on_timer(slot as usize, now_ns, outlet);
             }
-            // The wheel had no more: a full batch may hide further ones.
+            // The batch is not full, so the wheel has no more expired timers.
             if expired.count < EXPIRED_FLOWS_PER_BATCH {
                 return true;
             }
@@ -76,7 +76,7 @@ impl<H: MemoryHints> FlowTable<H> {
             self.wheel.set_timer(slot_number(slot), timer.tick, timer.wait);
             return;
         }
-        self.report_flow_end(slot, outlet);
+        self.report_flow_end_if_needed(slot, outlet);
         // A meter of a group keeps an ended flow a little longer: a packet in that time may
         // have come before the end at another meter.
         let until_ns =
@@ -88,8 +88,9 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Emits the last record of an ended flow with an empty last part, if its history is kept: see the module there.
-    pub(super) fn report_flow_end(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
+    /// Emits the last record of an ended flow with an empty last part, if its history is kept:
+    /// see the module `history`.
+    pub(super) fn report_flow_end_if_needed(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
         let hot = &self.hot[slot];
         let is_untold = self.histories.as_ref().is_some_and(|histories| histories.is_end_unreported(slot));
         if is_untold && hot.is_empty() {

@@ -8,7 +8,8 @@ pub trait MemoryHints {
     /// Asks the cache for a line that will be used soon.
     fn prefetch<T>(line: &T);
 
-    /// Asks for large pages for memory that is used all over and not touched yet. Returns whether it had an effect.
+    /// Asks for large pages for memory that is used in random order and not touched yet. Returns whether
+    /// it had an effect.
     fn use_large_pages<T>(memory: &mut [T]) -> bool;
 }
 
@@ -22,10 +23,10 @@ impl MemoryHints for () {
 
 /// Receiver of the flows that leave the table.
 pub trait FlowOutlet {
-    /// A flow, or a part of one, is reported.
+    /// Called when a flow, or a part of one, is reported.
     fn on_record(&mut self, record: &FlowRecord);
 
-    /// A flow was opened by a packet of that key and time.
+    /// Called when a packet of this key and time has opened a flow.
     fn on_flow_opened(&mut self, _flow_id: u64, _key: &FlowKey, _at_ns: u64) {}
 }
 

@@ -59,7 +59,7 @@ pub(super) struct FlowHistories {
     unsure_ns: u64,
     losses: u32,
     has_open_loss: bool,
-    /// Slots that are strange.
+    /// Number of slots whose flows other meters may not recognise yet.
     strange: usize,
     slots: Vec<SlotHistory>,
 }
@@ -177,8 +177,8 @@ impl FlowHistories {
         self.strange
     }
 
-    /// Takes a packet of a direction; `flipped`: from the upper end to the lower. `part`: the totals of this direction in the
-    /// slot that are not reported yet, with the packet.
+    /// Records a packet of a direction; `flipped`: from the upper end to the lower. `part`: the totals of this
+    /// direction in the slot that are not reported yet, with the packet.
     #[inline]
     pub(super) fn record_history_packet(
         &mut self,
@@ -219,7 +219,7 @@ impl FlowHistories {
         let is_first = std::mem::take(&mut history.awaits_first[usize::from(flipped)]);
         let direction = &mut history.directions[usize::from(flipped)];
         let is_in_part = direction.until_ns.wrapping_sub(packet.at_ns).wrapping_sub(1) < self.active;
-        if is_in_part && !is_first && !direction.is_smaller(packet) {
+        if is_in_part && !is_first && !direction.has_smaller_content(packet) {
             return direction.record_similar_packet(packet, part);
         }
         let seen = direction.reported.plus(part());
@@ -238,7 +238,7 @@ impl FlowHistories {
         self.unsure_ns = if is_unsure { now_ns } else { 0 };
     }
 
-    /// Records that the clock was set back, for one flow. Nobody knows how long it was silent meanwhile.
+    /// Records that the clock was set back, for one flow. It is not known how long the flow was silent meanwhile.
     pub(super) fn record_flow_clock_set_back(&mut self, slot: usize, now_ns: u64) {
         for direction in &mut self.slots[slot].directions {
             direction.last_ns = direction.last_ns.min(now_ns);
@@ -298,7 +298,9 @@ impl FlowHistories {
         if history.is_end_told {
             let last_ns = [hot.last[usize::from(flipped)], hot.last[usize::from(!flipped)]];
             for (at, direction) in directions.iter_mut().enumerate() {
-                direction.add_last(history.directions[at].last_landmark(last_ns[at], self.idle));
+                direction.add_landmark_before_silence(
+                    history.directions[at].last_landmark(last_ns[at], self.idle),
+                );
             }
         }
         let [first, second] = directions;

@@ -12,7 +12,7 @@ use super::memory;
 pub(super) const NONE: u32 = u32::MAX;
 /// Places in a bucket.
 const PLACES_PER_BUCKET: usize = 8;
-/// A bucket is full this often, in thirds: two.
+/// Maximum load of the buckets: two thirds of their places.
 const MAX_BUCKET_LOAD: (u64, u64) = (2, 3);
 /// Limit of the counter of flows sent away; at the limit it no longer counts.
 const SATURATED_COUNT: u16 = u16::MAX;
@@ -20,9 +20,9 @@ const SATURATED_COUNT: u16 = u16::MAX;
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 struct FlowIndexBucket {
-    /// Eight tags of 16 bits, four to a word; 0: free.
+    /// Eight tags of 16 bits, four in each word; 0 means that the place is free.
     tags: [u64; 2],
-    /// Flows of this bucket that are in their second.
+    /// Number of flows for which this is the first bucket, and that are in their second one.
     sent_away: u16,
     slots: [u32; PLACES_PER_BUCKET],
 }
@@ -69,7 +69,7 @@ impl FlowIndex {
 
     /// Returns whether some flows of its first bucket are in their second; then prefetches that one.
     #[inline]
-    pub(super) fn prefetch_second<H: MemoryHints>(&self, hash: u64) -> bool {
+    pub(super) fn prefetch_second_if_used<H: MemoryHints>(&self, hash: u64) -> bool {
         let elsewhere = self.buckets[self.first_bucket(hash)].sent_away > 0;
         if elsewhere {
             H::prefetch(&self.buckets[self.second_bucket(hash)]);
@@ -99,7 +99,7 @@ impl FlowIndex {
         self.buckets[self.second_bucket(hash)].find_slot(hash_tag(hash), &is_it)
     }
 
-    /// Puts a slot in, unless both its buckets are full and no other flow can move.
+    /// Inserts a slot, unless both its buckets are full and no other flow can move. Returns whether it was inserted.
     pub(super) fn insert_slot(&mut self, hash: u64, slot: u32, hash_of: impl Fn(u32) -> u64) -> bool {
         let place = self.find_free_index_position(hash).or_else(|| self.make_bucket_room(hash, hash_of));
         if let Some(place) = place {
@@ -108,20 +108,20 @@ impl FlowIndex {
         place.is_some()
     }
 
-    /// Takes a slot out.
+    /// Removes a slot.
     pub(super) fn remove_slot(&mut self, hash: u64, slot: u32) {
-        if let Some(place) = self.place_of(hash, slot) {
+        if let Some(place) = self.find_index_position(hash, slot) {
             self.clear_index_position(place, hash);
         }
     }
 
-    /// Returns the slots in both its buckets.
+    /// Returns the slots in both buckets of a hash.
     pub(super) fn neighbour_slots(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
         let both = [self.first_bucket(hash), self.second_bucket(hash)];
         both.into_iter().flat_map(|bucket| self.buckets[bucket].slots).filter(|&slot| slot != NONE)
     }
 
-    fn place_of(&self, hash: u64, slot: u32) -> Option<FlowIndexPosition> {
+    fn find_index_position(&self, hash: u64, slot: u32) -> Option<FlowIndexPosition> {
         [self.first_bucket(hash), self.second_bucket(hash)].into_iter().find_map(|bucket| {
             let lane = self.buckets[bucket].slots.iter().position(|&there| there == slot)?;
             Some(FlowIndexPosition { bucket, lane })
@@ -215,7 +215,7 @@ impl FlowIndexBucket {
         None
     }
 
-    /// Lanes with this tag, each as the highest bit of its 16.
+    /// Returns the lanes with this tag, each as the highest bit of its 16 bits.
     #[inline]
     fn matching_lanes(&self, tag: u16) -> [u64; 2] {
         const ONE_IN_EACH_LANE: u64 = 0x0001_0001_0001_0001;
@@ -236,7 +236,7 @@ impl FlowIndexBucket {
     }
 }
 
-/// The lowest of some lanes.
+/// Returns the lowest of these lanes.
 #[inline]
 const fn lowest_lane(lanes: [u64; 2]) -> Option<usize> {
     match lanes {
@@ -246,7 +246,7 @@ const fn lowest_lane(lanes: [u64; 2]) -> Option<usize> {
     }
 }
 
-/// Bits that choose neither bucket, as long as there are less than 2^24; never 0.
+/// Returns bits of the hash that choose neither bucket, as long as there are less than 2^24 buckets; never 0.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "sixteen bits are picked")]
 const fn hash_tag(hash: u64) -> u16 {

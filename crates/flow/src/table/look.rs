@@ -5,12 +5,12 @@
 
 use super::TableOptions;
 use super::index::NONE;
-use crate::canonical::{CanonicalKey, is_icmp, question_type_code};
+use crate::canonical::{CanonicalKey, is_icmp, request_type_code};
 use crate::hash::WordHasher;
 use crate::key::FlowKey;
 use crate::packet::{IPV4_MAPPED_PREFIX, PacketInfo, TunnelKind};
 
-/// The part of the second word that is not key: the flow's state.
+/// Bits of the second word that are not part of the key: the flow's state.
 pub(super) const STATE_BITS: u64 = 0xff;
 /// Kind of the words, in the second word. Neither bit: no flow.
 pub(super) const SHORT_KEY_KIND: u64 = 1 << 8;
@@ -148,10 +148,10 @@ impl KeyMaker {
         Some(KeyWords { words: [(low >> 16) << 32 | high >> 16, rest], flipped })
     }
 
-    /// Returns type and code of ICMP: an answer is in its question's flow if both directions are one flow.
+    /// Returns type and code of ICMP: a reply is in the flow of its request if both directions are one flow.
     const fn type_code(&self, packet: &PacketInfo) -> u16 {
         let type_code = packet.destination_port;
-        if self.biflow { question_type_code(packet.protocol, type_code) } else { type_code }
+        if self.biflow { request_type_code(packet.protocol, type_code) } else { type_code }
     }
 
     #[inline(never)]

@@ -2,7 +2,7 @@
 
 use super::hints::MemoryHints;
 
-/// Room for `count` values, on large pages where possible. The kernel provides a page when it is touched first.
+/// Reserves room for `count` values, on large pages if possible. The kernel provides a page when it is touched first.
 pub(super) fn reserve_values<H: MemoryHints, T>(count: usize) -> Vec<T> {
     let mut memory = Vec::with_capacity(count);
     // Large pages are requested before the first touch, because that touch decides the size of pages.
@@ -10,7 +10,7 @@ pub(super) fn reserve_values<H: MemoryHints, T>(count: usize) -> Vec<T> {
     memory
 }
 
-/// `count` values, touched here.
+/// Allocates `count` copies of a value. This touches the memory.
 pub(super) fn allocate_values<H: MemoryHints, T: Clone>(count: usize, value: T) -> Vec<T> {
     let mut memory = reserve_values::<H, T>(count);
     memory.resize(count, value);

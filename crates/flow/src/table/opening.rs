@@ -9,10 +9,10 @@ use super::{FlowOutlet, FlowTable, FullTableReaction, MemoryHints, SLOTS_PER_ALL
 use crate::packet::PacketInfo;
 use crate::record::EndReason;
 
-/// Flows looked at for the one that has been silent longest.
+/// Maximum number of flows that are examined to find the one that has been silent longest.
 const MAX_FLOWS_EXAMINED: usize = 32;
 
-/// The hash of the flow in a slot, which the index asks for when it moves that flow.
+/// Returns the hash of the flow in a slot. The index asks for it when it moves that flow.
 fn slot_hash(keys: &KeyMaker, hot: &[HotSlot], slot: u32) -> u64 {
     keys.hash_words(hot[slot as usize].key_words())
 }
@@ -43,7 +43,7 @@ impl<H: MemoryHints> FlowTable<H> {
 
     /// Prefetches the memory of the nth next flow that opens.
     #[inline]
-    pub(super) fn prefetch_free(&self, nth: usize) {
+    pub(super) fn prefetch_free_slot(&self, nth: usize) {
         // Slots are popped from the end, so the nth flow to open gets the nth slot from there.
         if let Some(&slot) = self.free.iter().rev().nth(nth) {
             H::prefetch(&self.hot[slot as usize]);
@@ -56,7 +56,7 @@ impl<H: MemoryHints> FlowTable<H> {
     fn make_table_room(&mut self, hash: u64, outlet: &mut impl FlowOutlet) -> Option<usize> {
         // Slots are made late, so that a table touches only as much memory as it has ever had flows.
         if self.free.is_empty() && !self.allocate_slots() {
-            self.evict_one_flow(outlet);
+            self.evict_one_flow_if_allowed(outlet);
         }
         let slot = self.free.pop()?;
         if self.index.insert_slot(hash, slot, |slot| slot_hash(&self.keys, &self.hot, slot)) {
@@ -93,24 +93,24 @@ impl<H: MemoryHints> FlowTable<H> {
 
     /// Ends the flow that has been silent longest according to the timers.
     #[cold]
-    fn evict_one_flow(&mut self, outlet: &mut impl FlowOutlet) {
+    fn evict_one_flow_if_allowed(&mut self, outlet: &mut impl FlowOutlet) {
         if self.limits.when_full == FullTableReaction::Refuse {
             return;
         }
-        if let Some(slot) = self.most_silent().or_else(|| self.longest_silent_of_part()) {
+        if let Some(slot) = self.find_most_silent_flow().or_else(|| self.find_most_silent_of_next_parts()) {
             self.evict_flow(slot as usize, outlet);
         }
     }
 
     /// Returns the flow that has been silent longest, among the flows with timers that wait for
     /// silence and expire first.
-    fn most_silent(&mut self) -> Option<u32> {
+    fn find_most_silent_flow(&mut self) -> Option<u32> {
         let mut silent: Option<u32> = None;
         for _ in 0..MAX_FLOWS_EXAMINED {
             let Some(due) = self.wheel.earliest_timer(TimerReason::Silence) else { break };
             let slot = due.slot;
-            self.prefetch_next(slot);
-            silent = Some(silent.map_or(slot, |one| self.more_silent(one, slot)));
+            self.prefetch_next_candidate(slot);
+            silent = Some(silent.map_or(slot, |one| self.longer_silent_of(one, slot)));
             let timer = self.limits.timer_setting(&self.hot[slot as usize]);
             // No packet came since its timer was set, so among such flows it has been silent longest, to one tick.
             if timer.wait == TimerReason::Silence && timer.tick <= due.tick {
@@ -124,20 +124,20 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// Returns the most silent flow when no timer waits for silence: among the flows whose parts end next.
-    fn longest_silent_of_part(&self) -> Option<u32> {
+    fn find_most_silent_of_next_parts(&self) -> Option<u32> {
         let first = self.wheel.earliest_timer(TimerReason::Part)?.slot;
         let ring = std::iter::successors(Some(first), |&slot| Some(self.wheel.next_slot(slot)));
-        ring.take(MAX_FLOWS_EXAMINED).reduce(|one, other| self.more_silent(one, other))
+        ring.take(MAX_FLOWS_EXAMINED).reduce(|one, other| self.longer_silent_of(one, other))
     }
 
     /// Returns the one of two that has been silent longer.
-    fn more_silent(&self, one: u32, other: u32) -> u32 {
+    fn longer_silent_of(&self, one: u32, other: u32) -> u32 {
         let is_other = self.hot[other as usize].last_ns() < self.hot[one as usize].last_ns();
         if is_other { other } else { one }
     }
 
     /// Prefetches the next candidate: mostly the flow with the timer that was set next.
-    fn prefetch_next(&self, slot: u32) {
+    fn prefetch_next_candidate(&self, slot: u32) {
         if let Some(hot) = self.hot.get(self.wheel.next_slot(slot) as usize) {
             H::prefetch(hot);
             H::prefetch(&self.cold[self.wheel.next_slot(slot) as usize]);

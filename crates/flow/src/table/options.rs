@@ -7,7 +7,7 @@ use packetrig_units::Nanos;
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct TableOptions {
-    /// Flows that it holds at most; fixed.
+    /// Maximum number of flows that the table holds; fixed.
     pub capacity: u32,
     /// A flow that continues is reported this often.
     pub active: Nanos,
@@ -15,21 +15,21 @@ pub struct TableOptions {
     pub idle: Nanos,
     /// Time for which a TCP flow is kept after its end, for late packets.
     pub grace: Nanos,
-    /// Both directions are one flow.
+    /// True if both directions are one flow.
     pub biflow: bool,
-    /// Type and code of ICMP distinguish flows; an answer is in its question's flow either way.
+    /// True if type and code of ICMP distinguish flows; a reply is in the flow of its request either way.
     pub icmp_in_key: bool,
-    /// VLAN identifiers distinguish flows.
+    /// True if VLAN identifiers distinguish flows.
     pub vlan_in_key: bool,
-    /// The kind and number of the tunnel distinguish flows.
+    /// True if the kind and number of the tunnel distinguish flows.
     pub tunnel_in_key: bool,
     /// Secret of the table's hash: random, new for every process.
     pub hash_key: [u64; 2],
-    /// Key of the flows' numbers: meters with the same key number flows alike.
+    /// Key of the flow numbers: meters with the same key give a flow the same number.
     pub flow_id_key: [u64; 2],
     /// Sampling interval of the packets that are given to the table; for the records only.
     pub sampling: u32,
-    /// Behaviour of a new flow at a full table.
+    /// What happens to a new flow if the table is full.
     pub when_full: FullTableReaction,
     /// Mark of the meter if it is one of a group; then records contain the history of their flows. Needs
     /// [biflow](Self::biflow).
@@ -38,13 +38,13 @@ pub struct TableOptions {
     pub begins_with_all: bool,
 }
 
-/// Behaviour of a new flow at a full table.
+/// What happens to a new flow if the table is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FullTableReaction {
     /// The table ends the flow that has been silent longest.
     #[default]
     Evict,
-    /// Its packets are counted as untracked.
+    /// The packets of the new flow are counted as untracked.
     Refuse,
 }
 

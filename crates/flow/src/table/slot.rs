@@ -113,7 +113,7 @@ impl HotSlot {
         self.words[0] == words[0] && self.words[1] ^ words[1] <= STATE_BITS
     }
 
-    /// The words without state.
+    /// Returns the words without state.
     pub(super) const fn key_words(&self) -> [u64; 2] {
         [self.words[0], self.words[1] & !STATE_BITS]
     }
@@ -134,7 +134,7 @@ impl HotSlot {
     }
 
     /// Moves an empty part to the time to which the clock was set back.
-    pub(super) fn set_back(&mut self, now_ns: u64) {
+    pub(super) fn move_times_back(&mut self, now_ns: u64) {
         self.start = self.start.min(now_ns);
         self.last = self.last.map(|last_ns| last_ns.min(now_ns));
     }
@@ -187,7 +187,7 @@ impl HotSlot {
         true
     }
 
-    /// Moves the counts to the wide counters, except one packet: a direction with no packet has not begun.
+    /// Moves the counts to the wide counters, except one packet: a direction without packets would count as not begun.
     pub(super) fn widen_counts(&mut self, direction: usize, rare: &mut RarelyUsedCounts) {
         if !self.has_flow_state(HAS_RARE_STATE) {
             // The slot still holds values of an earlier flow.
@@ -202,7 +202,7 @@ impl HotSlot {
         self.frame_bytes[direction] = 0;
     }
 
-    /// Notes FIN and RST. A uniflow ends with its own FIN.
+    /// Records FIN and RST. A uniflow ends with its own FIN.
     pub(super) const fn record_end_flags(&mut self, direction: usize, packet: &PacketInfo, biflow: bool) {
         // The end is noted once: packets in the grace time must not change how the flow ended.
         if packet.protocol != TCP
@@ -231,7 +231,7 @@ impl HotSlot {
 
     /// Clears the counts that were reported.
     pub(super) fn begin_record_part(&mut self, rare: Option<&mut RarelyUsedCounts>) {
-        // The mark is of one part; direction, FIN and end are of the whole flow.
+        // The unsplit mark belongs to one part; direction, FIN and end belong to the whole flow.
         let words = [self.words[0], self.words[1] & !UNSPLIT_STATE];
         *self = Self { words, start: self.start, last: self.last, ..Self::FREE_SLOT };
         if let Some(rare) = rare {
@@ -294,7 +294,7 @@ impl ColdSlot {
         self.first[direction] = at_ns;
     }
 
-    /// Takes a late packet of a direction, which may be its first.
+    /// Records a late packet of a direction, which may be its first packet.
     pub(super) fn record_late_packet(&mut self, direction: usize, at_ns: u64) {
         self.first[direction] = self.first[direction].min(at_ns);
     }

@@ -5,14 +5,14 @@ use crate::record::EndReason;
 
 impl<H: MemoryHints> FlowTable<H> {
     /// Returns whether a time is so long before that of the table that the clock must have been set back.
-    pub(super) fn is_before_step(&self, now_ns: u64) -> bool {
+    pub(super) fn is_table_clock_set_back(&self, now_ns: u64) -> bool {
         self.now_ns.is_some_and(|before_ns| now_ns > 0 && now_ns.saturating_add(self.limits.idle) < before_ns)
     }
 
-    /// The clock was set back by more than the idle timeout, or was wrong before. The wheel never looks at passed ticks again,
-    /// so timers that are set by the old time would not expire until that time came again.
+    /// Handles a clock that was set back by more than the idle timeout, or was wrong before. The wheel never looks at
+    /// passed ticks again, so timers that are set by the old time would not expire until that time came again.
     #[cold]
-    pub(super) fn set_back(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
+    pub(super) fn handle_clock_set_back(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
         if let (Some(histories), Some(before_ns)) = (&mut self.histories, self.now_ns) {
             histories.record_table_clock_set_back(before_ns, now_ns);
         }
@@ -24,7 +24,7 @@ impl<H: MemoryHints> FlowTable<H> {
         self.wheel.start_wheel_at(wheel::tick_at(now_ns));
         for slot in held {
             // A flow without recent packets may be older than the step: its times are still right.
-            if self.limits.is_set_back(&self.hot[slot], now_ns) {
+            if self.limits.is_set_back_for_flow(&self.hot[slot], now_ns) {
                 self.record_flow_clock_set_back(slot, now_ns, outlet);
             }
             let timer = self.limits.timer_setting(&self.hot[slot]);
@@ -40,7 +40,7 @@ impl<H: MemoryHints> FlowTable<H> {
         outlet: &mut impl FlowOutlet,
     ) {
         self.report_flow_part(slot, EndReason::Active, outlet);
-        self.hot[slot].set_back(now_ns);
+        self.hot[slot].move_times_back(now_ns);
         self.histories.iter_mut().for_each(|histories| histories.record_flow_clock_set_back(slot, now_ns));
     }
 }

@@ -138,7 +138,7 @@ fn flow_table_without_time_starts_at_first_packet() {
     table.meter_packets(&[packet(1, 2, 1000 * SECOND)], 1000 * SECOND, &mut records);
     // Each look is at few timers: a wheel that is far behind would need more than there are.
     for _ in 0..4 {
-        table.advance_up_to(1100 * SECOND, 16, &mut records);
+        table.advance_with_limit(1100 * SECOND, 16, &mut records);
     }
     assert_eq!((records.len(), table.flow_count()), (1, 0));
 }
@@ -446,7 +446,7 @@ fn due_timers_can_be_processed_in_parts() {
         table.meter_packets(&[PacketInfo { source_port: n, ..packet(1, 2, 5) }], 5, &mut records);
     }
     let (now_ns, mut parts) = (100 * SECOND, 0);
-    while !table.advance_up_to(now_ns, 64, &mut records) {
+    while !table.advance_with_limit(now_ns, 64, &mut records) {
         parts += 1;
         assert_eq!(records.len(), parts * 64);
         table.audit();

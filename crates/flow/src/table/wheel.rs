@@ -1,4 +1,4 @@
-//! Timers: which flows to look at when.
+//! The timers of flows: they tell when the table must check which flow.
 //!
 //! The wheel consists of ticks, each a ring of slots in the order in which they were set. A timer is set once and stays
 //! while packets move the end of its flow; when it expires, the end is computed again. So a packet costs nothing here, and a
@@ -41,7 +41,7 @@ pub(super) struct TimerSetting {
     pub(super) wait: TimerReason,
 }
 
-/// Bit in a timer's tick: it waits for [`TimerReason::Part`].
+/// Bit in a timer's tick: the timer waits for [`TimerReason::Part`].
 const PART_TIMER_BIT: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,7 @@ pub(super) const fn tick_after(at_ns: u64) -> u64 {
 
 impl TimerWheel {
     /// A wheel for up to `capacity` slots, and times up to `furthest_ns` ahead. [`resize_slots`](Self::resize_slots) makes the timers.
-    #[expect(clippy::cast_possible_truncation, reason = "at most `LONGEST` ticks")]
+    #[expect(clippy::cast_possible_truncation, reason = "at most `MAX_WHEEL_TICKS` ticks")]
     pub(super) fn new<H: MemoryHints>(capacity: usize, furthest_ns: u64) -> Self {
         // A power of two, so that a tick finds its ring by a mask; at least 64, so that a word of `busy`
         // holds rings of one kind only.
@@ -136,7 +136,7 @@ impl TimerWheel {
     }
 
     /// Lets a slot's timer expire at a tick if it was set to a later one.
-    pub(super) fn move_timer_forward(&mut self, slot: u32, tick: u64, wait: TimerReason) {
+    pub(super) fn move_timer_earlier(&mut self, slot: u32, tick: u64, wait: TimerReason) {
         if tick < self.timers[slot as usize].tick & !PART_TIMER_BIT {
             // The ring depends on the tick, so a timer cannot move without leaving its ring first.
             self.clear_timer(slot);
@@ -144,7 +144,7 @@ impl TimerWheel {
         }
     }
 
-    /// Takes a slot's timer away.
+    /// Removes the timer of a slot.
     pub(super) fn clear_timer(&mut self, slot: u32) {
         let FlowTimer { tick, next, previous } = self.timers[slot as usize];
         let ring = self.ring_index(tick);
@@ -160,13 +160,13 @@ impl TimerWheel {
         }
     }
 
-    /// Takes the next timer that expires by a tick. If there is none, the tick has been passed.
+    /// Removes and returns the next timer that is due at `tick` or earlier. If there is none, the wheel advances to `tick`.
     pub(super) fn take_due_timer(&mut self, tick: u64) -> Option<u32> {
         // Only the words up to the present time are searched: an idle table would otherwise search its whole wheel every time.
         let words = (tick.saturating_sub(self.passed) / 64).min(self.ticks / 64) as usize + 1;
         let both = [TimerReason::Silence, TimerReason::Part]
             .into_iter()
-            .filter_map(|wait| self.earliest_timer_of(wait, words));
+            .filter_map(|wait| self.search_earliest_timer(wait, words));
         match both.min_by_key(|due| due.tick) {
             Some(due) if due.tick <= tick => {
                 // The tick itself is not passed yet: further timers of it may follow.
@@ -184,11 +184,11 @@ impl TimerWheel {
 
     /// Returns the timer of this kind that expires first.
     pub(super) fn earliest_timer(&self, wait: TimerReason) -> Option<DueTimer> {
-        self.earliest_timer_of(wait, usize::MAX)
+        self.search_earliest_timer(wait, usize::MAX)
     }
 
     /// Searches `most_words` times 64 ticks; somewhat later timers may be found, too.
-    fn earliest_timer_of(&self, wait: TimerReason, most_words: usize) -> Option<DueTimer> {
+    fn search_earliest_timer(&self, wait: TimerReason, most_words: usize) -> Option<DueTimer> {
         let start = self.ring_index(self.passed + 1);
         let words = self.busy.len() / 2;
         let first = if wait == TimerReason::Part { words } else { 0 };
@@ -251,7 +251,7 @@ mod tests {
             (Some(DueTimer { slot: 1, tick: 1003 }), Some(DueTimer { slot: 5, tick: 1004 }))
         );
         assert_eq!(due(&mut wheel, 1004), [1, 5]);
-        wheel.move_timer_forward(3, 1006, TimerReason::Part);
+        wheel.move_timer_earlier(3, 1006, TimerReason::Part);
         assert_eq!(due(&mut wheel, 1005), [0, 2]);
         assert_eq!(
             (wheel.earliest_timer(TimerReason::Silence), wheel.earliest_timer(TimerReason::Part)),

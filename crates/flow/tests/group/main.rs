@@ -47,8 +47,8 @@ fn faultless_group_keeps_roles_and_loses_nothing() {
     }
 }
 
-/// Records come twice from the margin, from the time between two advertisements, and from messages on their way to the
-/// collector.
+/// Records come twice from the margin, from the time between two advertisements, and from messages on their
+/// way to the collector.
 #[test]
 fn failover_duplicates_stay_within_watermark_interval() {
     for seed in 0..SEEDS / 3 {
@@ -102,8 +102,8 @@ fn cut_link_copy_loses_no_record() {
     assert!(is_noticed(Breakage::Unseeing, worlds(), |outcome| !outcome.lost.is_empty()));
 }
 
-/// The counting thread of the meter has no processor during the cut, so its count only jumps less far than those of the others. Later the
-/// meter is alone.
+/// The counting thread of the meter has no processor during the cut, so its count only jumps less far than those of the
+/// others. Later the meter is alone.
 fn with_a_cut_nobody_sees(seed: u64) -> World {
     let mut world = World::calm_without_preemption(seed);
     world.copy_cuts = vec![(0, Span { from: 300, to: 700 })];

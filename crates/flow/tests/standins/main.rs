@@ -1,6 +1,6 @@
-//! Meters that see copies of one link, stop, stand still, lose packets and come back, and a collector that joins their reports:
-//! real flow tables and the real collector in virtual time. Every packet is stored once after any fault, as long as a ready
-//! meter is there.
+//! Meters that see copies of one link, stop, stand still, lose packets and come back, and a collector that joins their
+//! reports: real flow tables and the real collector in virtual time. Every packet is stored once after any fault, as
+//! long as a ready meter is there.
 
 #![expect(clippy::cast_possible_truncation, reason = "numbers that were drawn below small bounds")]
 

@@ -10,8 +10,8 @@ const BEGIN: u64 = 1_790_000_000 * SECOND;
 const STEP: u64 = 50 * MILLI;
 /// Time after which another meter takes over.
 const DETECTION: u64 = 300 * MILLI;
-/// A standby sends the records that left its table this long before the time up to which the active meter is known to have
-/// sent.
+/// A standby sends the records that left its table this long before the time up to which the active meter is
+/// known to have sent.
 const MARGIN: u64 = 4 * SECOND;
 /// Longest time of a run.
 const MOST: u64 = 120 * SECOND;

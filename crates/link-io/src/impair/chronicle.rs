@@ -1,13 +1,13 @@
-//! The product's frame witness: counts each action of the impairer and writes it into a file, frame by frame.
+//! The frame observer of the program: counts each action of the impairer and writes it into a file, frame by frame.
 //!
-//! A separate thread writes the file, so that forwarding never waits for a disk. When the queue to that thread is full,
-//! frames are left out of the file and counted: an incomplete log reports how many frames it lacks.
+//! A separate thread writes the file, so that forwarding never waits for a disk. If the queue to that thread is full,
+//! frames are left out of the file and counted, so an incomplete file shows how many frames it lacks.
 //!
 //! Invariant: arrived + copies = left + dropped + overflowed + inside, at any moment between two frames.
 
 use crate::Error;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use packetrig_link::{DIRECTION_NAMES, FrameActions, FramePosition, FrameWitness};
+use packetrig_link::{DIRECTION_NAMES, FrameActions, FrameObserver, FramePosition};
 use packetrig_sys::clock::RealtimeOffset;
 use packetrig_sys::private_files;
 use packetrig_wire::checksum;
@@ -17,7 +17,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-/// Queue slots between forwarding and the file.
+/// Number of slots of the queue between forwarding and the file.
 const TRUTH_QUEUE_SLOTS: usize = 1 << 16;
 
 /// Counts of the impairer's actions so far, in one direction.
@@ -31,7 +31,7 @@ pub struct ImpairCounts {
     pub dropped: u64,
     /// Frames and copies that did not fit into the queue of a limited rate.
     pub overflowed: u64,
-    /// Frames held back behind later ones.
+    /// Frames that were held back until later frames had passed.
     pub held: u64,
     /// Frames that the impairment plan delays.
     pub delayed: u64,
@@ -54,7 +54,7 @@ pub struct ImpairmentLog {
 }
 
 impl ImpairmentLog {
-    /// Creates the witness for frames of one of the [`DIRECTION_NAMES`].
+    /// Creates the observer for frames of one of the [`DIRECTION_NAMES`].
     pub fn new(direction: usize, file: Option<&TruthFile>) -> Self {
         let file = file.and_then(|file| file.entries.clone());
         Self { direction, counts: ImpairCounts::default(), file, untold: 0 }
@@ -71,7 +71,7 @@ impl ImpairmentLog {
     }
 }
 
-impl FrameWitness for ImpairmentLog {
+impl FrameObserver for ImpairmentLog {
     fn on_arrival(&mut self, place: FramePosition, deeds: &FrameActions, bytes: &[u8]) {
         let counts = &mut self.counts;
         counts.arrived += 1;
@@ -82,15 +82,16 @@ impl FrameWitness for ImpairmentLog {
         counts.held += u64::from(deeds.held_for > 0);
         counts.delayed += u64::from(deeds.is_delayed);
         counts.corrupted += u64::from(deeds.corrupted.is_some());
-        // Most frames pass untouched; with a line for each of them, the file would grow as fast as the traffic.
+        // Most frames pass unchanged. With a line for each of them, the file would grow as fast as the
+        // traffic.
         let is_untouched =
             *deeds == FrameActions { at_ns: deeds.at_ns, due_ns: deeds.at_ns, ..FrameActions::default() };
         if let Some(file) = self.file.as_ref().filter(|_| !is_untouched) {
             // The FCS is computed only for frames that get a line, because this reads every byte.
-            let fcs = u32::from_le_bytes(checksum::fcs(bytes));
+            let fcs = u32::from_le_bytes(checksum::compute_fcs(bytes));
             let entry =
                 TruthLogEntry { direction: self.direction, place, deeds: *deeds, len: bytes.len(), fcs };
-            // It never waits: it would add a delay that the plan did not order.
+            // This never waits, because waiting would add a delay that the plan did not order.
             self.untold += u64::from(file.try_send(entry).is_err());
         }
     }
@@ -187,7 +188,7 @@ impl TruthFile {
     pub fn create_with_header(path: &Path, header: &str, offset: RealtimeOffset) -> Result<Self, Error> {
         let mut file =
             create_log_file(path, header).map_err(|source| Error::File { path: path.to_owned(), source })?;
-        // The queue is bounded: a slow disk costs lines of the file, and no memory.
+        // The queue is bounded, so a slow disk costs lines of the file but no memory.
         let (entries, taken) = bounded(TRUTH_QUEUE_SLOTS);
         let thread = std::thread::Builder::new()
             .name("truth-log".into())
@@ -221,7 +222,7 @@ fn write_entries(
     loop {
         let entry = match entries.try_recv() {
             Ok(entry) => entry,
-            // The queue is empty: flush, so that a user who follows the file sees every entry.
+            // The queue is empty, so the file is flushed: a user who follows the file sees every entry.
             Err(_) => match file.flush().map(|()| entries.recv())? {
                 Ok(entry) => entry,
                 Err(_) => return Ok(()),
@@ -254,7 +255,7 @@ mod tests {
             impairer.release_due_frames(n * 1000, &mut |_, _| {});
             impairer.accept_frame(n * 1000, &n.to_be_bytes().repeat(10), &mut |_, _| {});
         }
-        let chronicle = impairer.into_witness(2_000_000, &mut |_, _| {});
+        let chronicle = impairer.into_observer(2_000_000, &mut |_, _| {});
         let counts = chronicle.counts();
         assert_eq!(chronicle.unlogged_frames(), 0);
         drop(chronicle);
@@ -286,7 +287,7 @@ mod tests {
             (&line["direction"], &line["frame"], &line["at_ns"]),
             (&"a->b".into(), &7.into(), &1_007_000.into())
         );
-        let fcs = u32::from_le_bytes(checksum::fcs(&7u64.to_be_bytes().repeat(10)));
+        let fcs = u32::from_le_bytes(checksum::compute_fcs(&7u64.to_be_bytes().repeat(10)));
         assert_eq!(line["fcs"], format!("{fcs:#010x}"));
     }
 

@@ -1,7 +1,7 @@
 //! Runs an impairer on the frames of a tap and publishes its counters for other threads.
 //!
-//! Delays count from the moment at which the kernel stamped a frame's arrival. So the time that the tap needs
-//! to notice the frame is no part of them, unless it notices the frame after its due time. The lateness that
+//! Delays count from the time at which the kernel stamped the arrival of a frame. So they do not include the
+//! time that the tap needs to see the frame, unless it sees the frame after its due time. The lateness that
 //! the lane measures includes the time in the rings before and after the tap.
 
 use super::chronicle::{ImpairCounts, ImpairmentLog, TruthFile};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct ImpairAccount {
     /// Counts of the impairer's actions.
     pub counts: ImpairCounts,
-    /// Frames and copies that have arrived or were made, and have not departed.
+    /// Frames that have arrived, and copies that were made, that have not departed yet.
     pub inside: u64,
     /// Frames that are missing from the truth log because its thread was behind.
     pub untold: u64,
@@ -58,8 +58,8 @@ impl AccountCell {
             *untold,
         ];
         for (place, number) in self.0.iter().zip(numbers) {
-            // Relaxed order is enough: each number is right by itself, and no reader combines two of them
-            // before the thread has ended.
+            // Relaxed ordering is enough: each number is correct by itself, and no reader combines two of
+            // them before the thread has ended.
             place.store(number, Ordering::Relaxed);
         }
     }
@@ -121,8 +121,8 @@ impl ImpairTreatment {
 
     fn publish_account(&mut self) {
         let inside = self.impairer.frames_inside();
-        let chronicle = self.impairer.witness_mut();
-        // The lane that sends the frames measures their lateness, so the witness has none.
+        let chronicle = self.impairer.observer_mut();
+        // The lane that sends the frames measures their lateness, so the observer does not have it.
         let DepartureLateness { most_ns, sum_ns, .. } = self.lateness;
         let counts = ImpairCounts { late_most_ns: most_ns, late_sum_ns: sum_ns, ..chronicle.counts() };
         let account = ImpairAccount { counts, inside, untold: chronicle.unlogged_frames() };
@@ -149,13 +149,13 @@ impl FrameTreatment for ImpairTreatment {
     }
 
     fn record_lateness(&mut self, lateness: DepartureLateness) {
-        // The lane calls this once per batch, which is often enough to publish.
+        // The lane calls this once per batch, which is often enough to publish the counters.
         self.lateness = lateness;
         self.publish_account();
     }
 
-    fn loss_and_copy_counts(&self) -> (u64, u64) {
-        let counts = self.impairer.read_witness().counts();
+    fn drop_and_copy_counts(&self) -> (u64, u64) {
+        let counts = self.impairer.observer().counts();
         (counts.dropped + counts.overflowed, counts.copies)
     }
 }
@@ -190,7 +190,7 @@ mod tests {
         for (way, account) in watch.read_accounts().into_iter().enumerate() {
             assert_eq!((account.find_imbalance(), account.inside, account.counts.left), (None, 0, left[way]));
         }
-        let (dropped, made) = there.loss_and_copy_counts();
+        let (dropped, made) = there.drop_and_copy_counts();
         assert_eq!(2_000 + made, left[0] + dropped);
         assert!(dropped > 60 && made > 60 && left[1] == 2_000);
     }

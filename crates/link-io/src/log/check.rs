@@ -1,8 +1,8 @@
 //! Compares a log's index with its files, and both with the counters of the tap whose copies the log keeps.
 //!
-//! Every byte is compared: a file against the checksum in its entry, an entry against the checksum in its line. Logs of
-//! older versions have no checksums. The check changes nothing. A file that is being written is not in the index yet; it is
-//! counted, not checked.
+//! Every byte is checked: a file by the checksum in its entry, an entry by the checksum in its line. Logs of
+//! older versions have no checksums. The check changes nothing. A file that is being written is not in the
+//! index yet; it is counted but not checked.
 
 use super::index::{DamagedLine, LogFileEntry, LogIndexContent, LogIndexEntry, LoggedDirection};
 use super::keeper::{index_path, is_log_running};
@@ -39,7 +39,8 @@ pub enum LogFinding {
     IndexCut,
     /// A file cannot be read.
     Damaged { file: u64, why: String },
-    /// A log was killed, and the frames that it had not written are lost. Their number is known only from trailers.
+    /// A log was killed, and the frames that it had not written yet are lost. Their number is known only
+    /// if frames have trailers.
     Mended {
         /// The file that the log was writing.
         file: u64,
@@ -60,11 +61,11 @@ pub struct TapCounters {
 pub struct LogChecksums {
     /// Files with a checksum in the index.
     pub files: u64,
-    /// Files without one, written by an older version.
+    /// Files without a checksum in the index, written by an older version.
     pub files_without: u64,
     /// Lines of the index with a checksum.
     pub lines: u64,
-    /// Lines without one, written by an older version.
+    /// Lines of the index without a checksum, written by an older version.
     pub lines_without: u64,
 }
 
@@ -110,34 +111,35 @@ pub struct LogCheck {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "doubt", rename_all = "snake_case")]
 pub enum LogDoubt {
-    /// The log has this many frames more than the tap's counters, which were saved before the log ended. Without trailers,
-    /// some of these frames may not be copies at all.
+    /// The log has this many frames more than the tap's counters, so the counters were saved before the log
+    /// ended. Without trailers, some of these frames may not be copies at all.
     Older { frames: u64 },
-    /// The tap restarted while the log ran: its counters cover the last run only.
+    /// The tap restarted while the log ran, so its counters cover only its last run.
     Anew { times: u64 },
 }
 
 impl LogCheck {
-    /// Copies that left the tap and are not in the log, by direction. `None` if the tap or the log does not know the number, or
-    /// if the tap's counters are not about the same copies ([`LogCheck::find_doubt`]). Without trailers the log does not know
-    /// directions, so only their sum is known ([`LogCheck::lost_in_all`]).
+    /// Number of copies that left the tap and are not in the log, by direction. `None` if the tap or the log does not
+    /// know the number, or if the tap's counters do not count the same copies ([`LogCheck::find_doubt`]). Without
+    /// trailers the log does not know directions, so only their sum is known ([`LogCheck::total_lost_copies`]).
     pub fn lost_copies(&self) -> [Option<u64>; 2] {
-        [self.lost_in_direction(0), self.lost_in_direction(1)]
+        [self.lost_copies_in_direction(0), self.lost_copies_in_direction(1)]
     }
 
-    fn lost_in_direction(&self, direction: usize) -> Option<u64> {
-        // A difference of two counts means "lost" only if both count the same copies. A tap that restarted counts
-        // from zero again; a log that is ahead of the tap's saved counters was compared with an old copy of them.
+    fn lost_copies_in_direction(&self, direction: usize) -> Option<u64> {
+        // The difference of two counts means lost copies only if both count the same copies. A restarted tap
+        // counts from zero again, and if the log has more frames than the tap's saved counters, these were
+        // saved too early.
         if !self.is_numbered() || self.tap_restarts() > 0 || self.frames_beyond_tap(direction)? > 0 {
             return None;
         }
         let mirrored = self.tap?[direction].mirrored?;
-        Some(mirrored.saturating_sub(self.numbers_in(direction).seen))
+        Some(mirrored.saturating_sub(self.numbers_in_direction(direction).seen))
     }
 
-    /// Mirrored copies of both directions that the log has not written, from frame counts. Frames that the
-    /// logger dropped count, too.
-    pub fn lost_in_all(&self) -> Option<u64> {
+    /// Number of mirrored copies of both directions that the log has not written, computed from frame counts.
+    /// Frames that the logger dropped count, too.
+    pub fn total_lost_copies(&self) -> Option<u64> {
         if self.tap_restarts() > 0 {
             return None;
         }
@@ -162,17 +164,17 @@ impl LogCheck {
     /// Number of frames that the log has beyond the tap's counters.
     fn frames_beyond_tap(&self, direction: usize) -> Option<u64> {
         let tap = self.tap?[direction];
-        let numbered = self.numbers_in(direction);
+        let numbered = self.numbers_in_direction(direction);
         let uncounted = tap.mirrored.map_or(0, |mirrored| numbered.seen.saturating_sub(mirrored));
         Some(numbered.last.saturating_sub(tap.wanted).max(uncounted))
     }
 
-    /// True if copies have trailers: then a direction without numbers has no copies.
+    /// True if copies have trailers. Then a direction without numbers has no copies.
     fn is_numbered(&self) -> bool {
         self.numbers.iter().any(Option::is_some)
     }
 
-    fn numbers_in(&self, direction: usize) -> NumberedDirection {
+    fn numbers_in_direction(&self, direction: usize) -> NumberedDirection {
         self.numbers[direction].unwrap_or_default()
     }
 
@@ -193,7 +195,7 @@ impl LogCheck {
         let by_tap = if self.is_numbered() {
             self.lost_copies().into_iter().flatten().any(|lost| lost > 0)
         } else {
-            self.lost_in_all().unwrap_or(0) > 0
+            self.total_lost_copies().unwrap_or(0) > 0
         };
         gaps > 0 || dropped > 0 || by_tap || !self.findings.is_empty()
     }
@@ -201,7 +203,8 @@ impl LogCheck {
 
 /// Checks the log in a directory; `tap` is the JSON that `packetrig tap` printed.
 pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, Error> {
-    // The state is checked before and after reading: a partial line that a running log is writing is not damage.
+    // Whether a log is running is checked before and after reading: a partial line that a running log is
+    // writing is not damage.
     let was_held = is_log_running(directory);
     let content = LogIndexContent::read_index(directory)?;
     if content.entries.is_empty() && content.damaged.is_empty() {
@@ -227,7 +230,7 @@ pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogChec
         let counters = serde_json::from_str(text).ok().and_then(|value: Value| find_tap_counters(&value));
         checked.tap = Some(counters.ok_or_else(|| Error::Damaged {
             path: path.to_owned(),
-            why: "it does not hold the counters of one tap with one mirror; write it with `packetrig tap status \
+            why: "it does not contain the counters of one tap with one mirror; write it with `packetrig tap status \
                 NAME --json`"
                 .into(),
         })?);
@@ -236,13 +239,14 @@ pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogChec
     let there = list_files(directory)?;
     let mut known: Vec<LogFileEntry> = Vec::new();
     for entry in content.entries {
-        add_entry(entry, &mut known, &mut checked);
+        apply_index_entry(entry, &mut known, &mut checked);
     }
     checked.numbers = known.last().map_or(checked.numbers, |file| file.numbers);
     let mut before: TapNumbers = [None; 2];
     for entry in &known {
         match there.iter().find(|(number, _)| *number == entry.file) {
-            // This file was never created, because the disk was full: its frames count as lost to the disk.
+            // This file was never created because the disk was full. Its frames already count as lost to the
+            // disk.
             None if entry.frames == 0 && entry.size == 0 => {}
             None => checked.findings.push(LogFinding::Gone { file: entry.file }),
             Some((_, path)) => compare_file(entry, path, before, &mut checked),
@@ -254,7 +258,7 @@ pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogChec
     Ok(checked)
 }
 
-fn add_entry(entry: LogIndexEntry, known: &mut Vec<LogFileEntry>, checked: &mut LogCheck) {
+fn apply_index_entry(entry: LogIndexEntry, known: &mut Vec<LogFileEntry>, checked: &mut LogCheck) {
     match entry {
         LogIndexEntry::Before { files, frames, .. } => {
             checked.removed_files += files;
@@ -263,7 +267,8 @@ fn add_entry(entry: LogIndexEntry, known: &mut Vec<LogFileEntry>, checked: &mut 
         }
         LogIndexEntry::File(file) => {
             if let Some(last) = known.last() {
-                // Numbers have no gap over all runs of the log (see the module), so a gap means that an entry is missing.
+                // File numbers have no gaps over all runs of the log (see the module), so a gap means that an
+                // entry is missing.
                 checked.findings.extend((last.file + 1..file.file).map(|file| LogFinding::Skipped { file }));
             }
             if file.mended {
@@ -296,7 +301,7 @@ fn compare_file(entry: &LogFileEntry, path: &Path, before: TapNumbers, checked: 
     match survey_file(path, before) {
         Ok(found) => {
             checked.frames += found.frames;
-            // A wrong number of frames says more than a wrong checksum, so it is reported instead.
+            // A wrong number of frames is more informative than a wrong checksum, so it is reported instead.
             if found.frames != entry.frames || found.is_cut {
                 checked.findings.push(LogFinding::Differs {
                     file: entry.file,
@@ -312,8 +317,8 @@ fn compare_file(entry: &LogFileEntry, path: &Path, before: TapNumbers, checked: 
     }
 }
 
-/// Finds the two directions of a tap anywhere in its JSON output. There must be exactly one tap with one mirror, because
-/// there is one log.
+/// Finds the two directions of a tap anywhere in its JSON output. The output must contain exactly one tap
+/// with one mirror, because there is one log.
 fn find_tap_counters(value: &Value) -> Option<[TapCounters; 2]> {
     if let Some(directions) = value.get("directions").and_then(Value::as_array) {
         let [there, back] = directions.as_slice() else { return None };

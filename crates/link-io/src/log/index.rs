@@ -1,7 +1,7 @@
 //! The index: JSON, a line for each event. A partial last line, left by a crash, is ignored.
 //!
-//! Each line ends with a checksum of the text before it. Lines are only ever added. When a log begins, it writes the whole
-//! file anew: removed files then become one sum.
+//! Each line ends with a checksum of the text before it. Lines are only appended. When a log begins, it
+//! writes the whole file again and combines the entries of removed files into one sum.
 
 use super::{Error, INDEX_FILE_NAME, file_error};
 use packetrig_engine::capture::numbers::TapNumbers;
@@ -20,7 +20,7 @@ const CHECKSUM_SEPARATOR: &str = ",\"line_crc32\":";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoggedDirection {
-    /// Frames that arrive. Older versions logged these only, and their index does not say so.
+    /// Frames that arrive. Older versions logged only these, and their index does not state the direction.
     #[default]
     In,
     /// Also frames that this machine sends through its network stack.
@@ -62,7 +62,7 @@ pub enum LogIndexEntry {
         frames: u64,
         why: RemovalReason,
     },
-    /// A log ended in order.
+    /// A log ended regularly.
     Ended {
         /// End time, nanoseconds since 1970.
         at_ns: u64,
@@ -101,8 +101,8 @@ pub struct LogFileEntry {
     /// Number of the first frame, from 0, over all frames in files since the log's first run.
     pub first_frame: u64,
     pub frames: u64,
-    /// Bytes of the frames that were meant for the file, FCS included. For a repaired file: bytes of the
-    /// frames that are in it.
+    /// Bytes of the frames that were to be written to the file, FCS included. For a repaired file: bytes of
+    /// the frames that are in it.
     pub frame_bytes: u64,
     pub size: u64,
     /// CRC-32 of the file's bytes; absent in an index of an older version.
@@ -122,7 +122,7 @@ pub struct LogFileEntry {
     pub numbers: TapNumbers,
     #[serde(default)]
     pub direction: LoggedDirection,
-    /// The log was killed; the number of lost frames is unknown.
+    /// True if the log was killed while it wrote this file, so that the number of lost frames is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mended: bool,
 }
@@ -166,17 +166,19 @@ impl LogIndexContent {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(file_error("read", &path)(error)),
         };
-        // A process that was killed while it wrote leaves a line without its end, which is no entry. If that line was about
-        // a complete file, the file is found in the directory and entered again (`LoggedFiles::repair_files`).
+        // A process that was killed while it wrote leaves a line without its end, which is not an entry. If
+        // that line was about a complete file, the file is found in the directory and added again
+        // (`IndexedFiles::add_unlisted_files`).
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let lines: Vec<&[u8]> = bytes[..end].split_inclusive(|byte| *byte == b'\n').collect();
         let mut content = Self { ends_within_line: end < bytes.len(), ..Self::default() };
-        // The whole index is written anew when a log begins, so either all lines have a checksum or none has.
+        // The whole index is written again when a log begins, so either all lines have a checksum or none
+        // has.
         let has_checksums = lines.iter().any(|line| matches!(verify_line_checksum(line), Some(Ok(_))));
         for (number, line) in (1..).zip(lines) {
             let read = match verify_line_checksum(line) {
                 Some(checked) => checked.inspect(|_| content.checked += 1),
-                None if has_checksums => Err("it has no checksum".to_owned()),
+                None if has_checksums => Err("the line has no checksum".to_owned()),
                 None => Ok(line),
             };
             match read.and_then(|line| serde_json::from_slice(line).map_err(|error| error.to_string())) {
@@ -188,14 +190,14 @@ impl LogIndexContent {
     }
 }
 
-/// Returns the line if its checksum is right; `None` if it has none.
+/// Returns the line if its checksum is right; `None` if the line has no checksum.
 fn verify_line_checksum(line: &[u8]) -> Option<Result<&[u8], String>> {
     let at =
         line.windows(CHECKSUM_SEPARATOR.len()).rposition(|part| part == CHECKSUM_SEPARATOR.as_bytes())?;
     let (said, rest) = (&line[at + CHECKSUM_SEPARATOR.len()..], &line[..at]);
-    // The numbers are compared as text, so that no other spelling of the same number passes.
+    // The checksums are compared as text, so that no other spelling of the same number is accepted.
     let is_right = said == checksum_and_line_end(rest).as_bytes();
-    Some(if is_right { Ok(line) } else { Err("its checksum is wrong".to_owned()) })
+    Some(if is_right { Ok(line) } else { Err("the checksum of the line is wrong".to_owned()) })
 }
 
 /// Returns the checksum and the end of a line that begins with `begin`; they follow [`CHECKSUM_SEPARATOR`].
@@ -240,8 +242,8 @@ impl LogIndex {
         }
         // The length is needed to cut off a partial line if the write fails.
         let before = self.file.metadata().map(|facts| facts.len());
-        // The entry is synced at once: a file is removed before its entry is written. If a power cut lost the
-        // entry, the next check would report the file as missing.
+        // The entry is synced immediately, because a file is removed before its entry is written. If a power
+        // cut lost the entry, the next check would report the file as missing.
         let written = self.file.write_all(self.unwritten.as_bytes()).and_then(|()| self.file.sync_data());
         match (written, before) {
             (Ok(()), _) => self.unwritten.clear(),
@@ -265,7 +267,7 @@ impl LogIndex {
 fn entry_line(entry: &LogIndexEntry) -> String {
     // The entry has only numbers and short texts, so serialisation cannot fail.
     let mut text = serde_json::to_string(entry).unwrap_or_default();
-    // The brace that closes the object returns after the checksum.
+    // The closing brace of the object is added again after the checksum.
     text.pop();
     let end = checksum_and_line_end(text.as_bytes());
     text + CHECKSUM_SEPARATOR + &end

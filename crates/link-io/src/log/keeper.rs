@@ -1,5 +1,5 @@
-//! Keeps the files of a log: enters each in the index, removes files beyond the limits, and applies the
-//! policy for a full disk.
+//! Keeps the files of a log: adds each to the index, removes files beyond the limits, and applies the policy
+//! for a full disk.
 
 use super::index::{LogFileEntry, LogIndex, LogIndexEntry, LoggedDirection, RemovalReason};
 use super::{Error, INDEX_FILE_NAME, file_error, list_files, survey, survey_file};
@@ -30,7 +30,7 @@ pub enum FullDiskReaction {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogRetention {
-    /// The file being written counts with its largest size.
+    /// Limits on all files; the file that is being written counts with its maximum size.
     pub limits: RetentionLimits,
     /// Largest size of one file, bytes.
     pub file: u64,
@@ -38,7 +38,7 @@ pub struct LogRetention {
     pub when_full: FullDiskReaction,
 }
 
-/// The frames that a log is about.
+/// The interface and direction of the frames that a log records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSource<'a> {
     pub interface: &'a str,
@@ -56,27 +56,28 @@ pub struct LogKeeper {
     last_file: u64,
     next_frame: u64,
     numbers: TapNumbers,
-    mended: u64,
+    added_files: u64,
     _lock: File,
 }
 
 impl LogKeeper {
-    /// Takes over a directory, or creates it: reads its index and repairs the files that a killed log left.
+    /// Takes over a directory, or creates it: reads its index, and adds the files that a killed log left.
     pub fn open_directory(
         directory: &Path,
         source: LogSource<'_>,
         retention: LogRetention,
     ) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(file_error("create", directory))?;
-        // The lock comes first: everything after it reads and repairs files that a running log would still change.
+        // The lock is taken first, because a running log would change the files that are read and changed
+        // below.
         let lock = lock_directory(directory)?;
-        // If the free space cannot be read, the log begins anyway. On a full disk, its first write fails.
+        // If the free space is unknown, the log begins anyway; on a full disk, its first write fails.
         let free = disk::free_bytes(directory).unwrap_or(u64::MAX);
         if retention.when_full == FullDiskReaction::Refuse && free < retention.file {
             return Err(Error::NoRoom { path: directory.to_owned(), free, wanted: retention.file });
         }
         let mut state = IndexedFiles::read_index(directory)?;
-        let mended = state.repair_files(directory)?;
+        let added_files = state.add_unlisted_files(directory)?;
         let began = LogIndexEntry::Began {
             at_ns: clock::wall_clock_ns(),
             interface: source.interface.to_owned(),
@@ -85,7 +86,8 @@ impl LogKeeper {
             numbers: state.numbers,
             direction: source.direction,
         };
-        // All removed files become one sum, so that the index does not grow with the age of the log.
+        // All removed files are combined into one sum, so that the index does not grow with the age of the
+        // log.
         let before = (state.gone.files > 0).then_some(LogIndexEntry::Before {
             last_file: state.gone.last_file,
             files: state.gone.files,
@@ -102,7 +104,7 @@ impl LogKeeper {
             last_file: state.last_file,
             next_frame: state.next_frame,
             numbers: state.numbers,
-            mended,
+            added_files,
             _lock: lock,
         })
     }
@@ -122,9 +124,9 @@ impl LogKeeper {
         self.numbers
     }
 
-    /// Number of files that were repaired at the start.
-    pub fn mended_files(&self) -> u64 {
-        self.mended
+    /// Number of files of a killed log that were added to the index at the start.
+    pub fn added_files(&self) -> u64 {
+        self.added_files
     }
 
     /// Removes the oldest files while they exceed a limit.
@@ -140,7 +142,7 @@ impl LogKeeper {
             // The file being written counts with its full size: otherwise the total would pass the limit
             // while the file grows.
             bytes: self.total_size().saturating_add(self.retention.file),
-            // The end of the file decides, because its last frame must be old enough, too.
+            // The end time of the file decides, because its last frame must be old enough, too.
             oldest_ns: self.files.front().map(|file| file.span_ns.1),
             now_ns: clock::wall_clock_ns(),
         };
@@ -187,7 +189,7 @@ impl RecordedFileKeeper for LogKeeper {
         };
         self.next_frame += part.frames;
         self.last_file = part.number;
-        // The file is entered before the pruning, which may remove this very file.
+        // The file is added to the index before the pruning, which may remove this very file.
         self.index.add_entry(&LogIndexEntry::File(entry.clone()));
         self.files.push_back(entry);
         self.prune_files();
@@ -219,9 +221,9 @@ impl Drop for LogKeeper {
     }
 }
 
-/// True if a log runs in this directory. If that cannot be found out, the answer is no.
+/// True if a log runs in this directory; `false` if this is unknown.
 pub(super) fn is_log_running(directory: &Path) -> bool {
-    // Takes a shared lock for a moment: a log that begins right now tries again (`lock_directory`).
+    // This takes a shared lock for a moment. A log that begins at this moment tries again (`lock_directory`).
     File::open(directory.join(LOCK_FILE_NAME))
         .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
@@ -302,15 +304,15 @@ impl IndexedFiles {
         self.gone.frames += frames;
     }
 
-    /// Enters files that are not in the index because their log was killed; returns their number.
-    fn repair_files(&mut self, directory: &Path) -> Result<u64, Error> {
+    /// Adds files to the index that are missing there because their log was killed. Returns their number.
+    fn add_unlisted_files(&mut self, directory: &Path) -> Result<u64, Error> {
         let known: Vec<u64> = self.files.iter().map(|file| file.file).collect();
         let unknown = list_files(directory)?.into_iter().filter(|(number, _)| !known.contains(number));
-        let mut mended = 0;
+        let mut added = 0;
         for (number, path) in unknown {
-            // The file was removed from the index but is still on the disk: delete it. The entry of a removal
-            // is written after the file is gone, but a failed removal still leaves one. Files up to the last
-            // removed number are never entered again, so that no frame counts twice.
+            // The index lists the file as removed, but it is still on the disk, so it is deleted: a removal
+            // is entered even if it failed. Files up to the last removed number are never added again, so
+            // that no frame counts twice.
             if number <= self.gone.last_file {
                 fs::remove_file(&path).map_err(file_error("remove", &path))?;
                 continue;
@@ -318,16 +320,17 @@ impl IndexedFiles {
             // The order is ascending: each survey continues from the trailer numbers of the previous file.
             let entry = self.rebuild_file_entry(number, &path)?;
             self.add_file(entry);
-            mended += 1;
+            added += 1;
         }
-        Ok(mended)
+        Ok(added)
     }
 
     fn rebuild_file_entry(&self, number: u64, path: &Path) -> Result<LogFileEntry, Error> {
         let found = survey_file(path, self.numbers)?;
         let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
-        // A partial record at the end would stop every reader there. A compressed file is left as it is: each
-        // block is a separate zstd frame, and readers get all data up to the last whole frame.
+        // A partial record at the end would stop every reader there, so it is cut off. A compressed file is
+        // left as it is: each block is a separate zstd frame, and readers get all data up to the last whole
+        // frame.
         let is_to_be_cut = found.is_cut && !is_compressed;
         if is_to_be_cut {
             let file = OpenOptions::new().write(true).open(path).map_err(file_error("repair", path))?;
@@ -344,7 +347,8 @@ impl IndexedFiles {
             frame_bytes: found.frame_bytes,
             size,
             crc32: Some(crc32),
-            // The process that knew the times of the file is dead; the times of its frames are the closest values.
+            // The process that knew the times of the file has ended; the times of its frames are the best
+            // known values.
             span_ns: found.arrivals_ns.unwrap_or_default(),
             arrivals_ns: found.arrivals_ns,
             numbers: found.numbers,

@@ -1,4 +1,4 @@
-//! A log in short, from its index alone: cheap for logs of any size, and possible while the log grows.
+//! A summary of a log from its index alone. This is cheap for logs of any size, and possible while the log grows.
 
 use super::index::{LogFileEntry, LogIndexEntry};
 use super::keeper::is_log_running;
@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Content of a log's index in short.
+/// Summary of a log's index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSummary {
     /// Interface of the newest log in this directory.
@@ -29,7 +29,7 @@ pub struct LogSummary {
 #[derive(Debug)]
 pub struct LogFollower {
     directory: PathBuf,
-    /// Inode of the index file: a log that begins writes a new file.
+    /// Inode of the index file. A log that begins writes a new file.
     inode: u64,
     /// Bytes of the file that were read.
     read: u64,
@@ -47,8 +47,8 @@ impl LogFollower {
 
     /// Reads new lines of the index and returns the present summary.
     pub fn read_summary(&mut self) -> Result<&LogSummary, Error> {
-        // This is asked before and after the reading: a log that ends or begins meanwhile must not look as if
-        // it had been killed.
+        // This is checked before and after reading, so that a log that ends or begins meanwhile does not look
+        // as if it had been killed.
         let was_held = is_log_running(&self.directory);
         self.read_new_lines()?;
         self.summary.is_growing = was_held || is_log_running(&self.directory);
@@ -69,7 +69,7 @@ impl LogFollower {
         file.seek(SeekFrom::Start(self.read)).map_err(file_error("read", &path))?;
         for line in BufReader::new(file).split(b'\n') {
             let mut line = line.map_err(file_error("read", &path))?;
-            // `split` takes the end of the line away, and `read` counts all bytes of the file.
+            // `split` removes the line end, but `read` counts all bytes of the file.
             line.push(b'\n');
             // A partial line is still being written, or a crash left it.
             if self.read + line.len() as u64 > now.len() {

@@ -89,14 +89,14 @@ struct LogFileReading {
 
 impl LogFileReading {
     fn read_capture_input(&mut self, input: &mut dyn Read) -> io::Result<()> {
-        // The buffer has twice the length of the longest record: after the used bytes have been moved out, a
-        // whole record always fits. So a read that brings nothing means the end of the file and never a full
-        // buffer.
+        // The buffer has twice the length of the longest record, so after the used bytes have been moved out,
+        // a whole record always fits. A read that returns nothing therefore means the end of the file and
+        // never a full buffer.
         let mut buffer = vec![0; 2 * MAX_NEEDED];
         let mut from = 0;
         let mut to = 0;
         loop {
-            let used = self.decode_front(&buffer[from..to])?;
+            let used = self.decode_next_element(&buffer[from..to])?;
             if let Some(used) = used {
                 from += used;
                 continue;
@@ -114,7 +114,7 @@ impl LogFileReading {
     }
 
     /// Decodes the front of `bytes`; returns the number of bytes used, or `None` if more are needed first.
-    fn decode_front(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+    fn decode_next_element(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let step = self
             .decoder
             .next_step(bytes)
@@ -123,7 +123,7 @@ impl LogFileReading {
             CaptureElement::More(_) => return Ok(None),
             CaptureElement::Skip(bytes_used) => match usize::try_from(bytes_used) {
                 Ok(used) if used <= bytes.len() => used,
-                // Blocks without frames are short in a log's file, so a longer one is cut or damaged.
+                // In a log's file, blocks without frames are short, so a longer one is cut off or damaged.
                 _ => return Ok(None),
             },
             CaptureElement::Record { record, used } => {

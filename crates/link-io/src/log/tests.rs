@@ -19,10 +19,10 @@ fn limited(limits: RetentionLimits) -> LogRetention {
     LogRetention { limits, ..retention() }
 }
 
-/// A running log; frame `n` arrives at second `n`, which is also its number at the tap.
 /// Copies that arrive.
 const M0: LogSource<'_> = LogSource { interface: "m0", direction: LoggedDirection::In };
 
+/// A running log; frame `n` arrives at second `n`, which is also its number at the tap.
 struct TestLog {
     recorder: DirectionRecorder,
     now: u64,
@@ -138,7 +138,7 @@ fn log_check_separates_missing_copies_from_absent_ones() {
     let tap = r#"[{"name":"a-b","accounts":{"directions":[
         {"wanted":72,"mirrors":[{"to":"m0","mirrored":71}]},{"wanted":0,"mirrors":[{"to":"m0","mirrored":0}]}]}}]"#;
     let checked = check_log(directory.path(), Some((Path::new("tap.json"), tap))).unwrap();
-    assert_eq!((checked.lost_copies(), checked.lost_in_all()), ([Some(16), Some(0)], Some(16)));
+    assert_eq!((checked.lost_copies(), checked.total_lost_copies()), ([Some(16), Some(0)], Some(16)));
     let error = check_log(directory.path(), Some((Path::new("tap.json"), "{}"))).unwrap_err();
     assert!(error.to_string().contains("one mirror"), "{error}");
 }
@@ -293,6 +293,22 @@ fn killed_log_is_repaired_and_numbering_continues() {
     let numbered = checked.numbers[0].unwrap();
     assert_eq!((numbered.last, numbered.seen + numbered.absent), (160, 160));
     assert!(numbered.absent >= 1);
+}
+
+#[test]
+fn files_of_killed_log_are_counted_when_they_are_added() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = TestLog::begin(directory.path(), retention(), 0);
+    log.frames(1..=150);
+    log.end();
+    // Neither of the last two files is in the index.
+    let index = directory.path().join(INDEX_FILE_NAME);
+    let text = fs::read_to_string(&index).unwrap();
+    let end = text.find("{\"what\":\"file\",\"file\":2").unwrap();
+    fs::write(&index, &text[..end]).unwrap();
+    let open = || LogKeeper::open_directory(directory.path(), M0, retention()).unwrap().added_files();
+    assert_eq!((open(), entries(directory.path()).len()), (2, 3));
+    assert_eq!(open(), 0, "all of them are in the index now");
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub(super) struct CaptureSource {
 
 /// Finds the captures behind these paths. None of them may be `into`.
 pub(super) fn find_sources(paths: &[PathBuf], into: &Path) -> Result<Vec<CaptureSource>, Error> {
-    // A file that does not exist yet has no such path, and is none of the captures.
+    // A file that does not exist yet has no canonical path and is none of the captures.
     let into = into.canonicalize().ok();
     let mut sources = Vec::new();
     for path in paths {
@@ -112,17 +112,17 @@ impl CaptureReader {
     }
 
     /// Advances to the next packet; returns its capture time, or `None` at the end.
-    pub(super) fn advance_to_next(&mut self) -> Result<Option<u64>, Error> {
+    pub(super) fn advance_to_next_packet(&mut self) -> Result<Option<u64>, Error> {
         while let Some(open) = &mut self.open {
             let Self { packet, last_ns, .. } = self;
-            let step = open.packets.next_packet(&mut |record| {
+            let step = open.packets.next_packet_or_ending(&mut |record| {
                 packet.copy_record(record);
                 // Simple packet blocks of pcapng have no time: they get the time of the packet before them.
                 *last_ns = record.at_ns.unwrap_or(*last_ns);
             });
             let ending = match step {
                 Ok(ending) => ending,
-                // A compressed file that was cut off: everything that can be decompressed is merged.
+                // The compressed file was cut off: everything that can be decompressed is merged.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => Some(FileEnding::Cut),
                 Err(source) => return Err(file_error("read", &open.path)(source)),
             };
@@ -136,7 +136,7 @@ impl CaptureReader {
         Ok(None)
     }
 
-    /// Returns the packet to which [`advance_to_next`](Self::advance_to_next) moved.
+    /// Returns the packet to which [`advance_to_next_packet`](Self::advance_to_next_packet) moved.
     pub(super) fn current_packet(&self) -> CaptureRecord<'_> {
         let CurrentPacket { bytes, full_len, link_type, has_fcs, merged } = &self.packet;
         CaptureRecord {

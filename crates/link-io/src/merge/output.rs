@@ -10,7 +10,7 @@ use packetrig_link::merge::{CaptureSet, MergedPacket};
 use packetrig_sys::private_files;
 use packetrig_units::clamp_to_u32;
 use packetrig_wire::pcap::block::{
-    low_half, write_block, write_block_option, write_padded_bytes, write_words,
+    low_32_bits, write_block, write_block_option, write_padded_bytes, write_words,
 };
 use packetrig_wire::pcap::merged::MergeComment;
 use std::collections::HashMap;
@@ -48,7 +48,7 @@ pub(super) struct MergedFile {
 impl MergedFile {
     pub(super) fn create_partial_file(path: &Path, report: &MergeReport) -> Result<Self, Error> {
         let mut name = path.as_os_str().to_owned();
-        // The draft is in the same directory, because a rename works only within one file system.
+        // The partial file is in the same directory, because a rename works only within one file system.
         name.push(".part");
         let partial = PathBuf::from(name);
         let out =
@@ -86,8 +86,8 @@ impl MergedFile {
                 &[
                     interface,
                     // The time has 64 bits in two words, the upper one first.
-                    low_half(packet.at_ns >> 32),
-                    low_half(packet.at_ns),
+                    low_32_bits(packet.at_ns >> 32),
+                    low_32_bits(packet.at_ns),
                     kept,
                     packet.packet.full_len,
                 ],
@@ -131,7 +131,7 @@ impl MergedFile {
         Ok(number)
     }
 
-    /// Writes the block that was made.
+    /// Writes the block in `bytes` to the file.
     fn flush_block(&mut self) -> Result<(), Error> {
         let written = self.out.write_all(&self.bytes);
         self.bytes.clear();

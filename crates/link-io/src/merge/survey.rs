@@ -28,7 +28,7 @@ pub(super) fn survey_capture(files: &[PathBuf], compared: Option<usize>) -> Resu
     let mut times_ns = None;
     let mut shortest_cut: Option<usize> = None;
     let mut sample = PacketSample::new(CLOCK_SAMPLE_PACKETS);
-    while let Some(at_ns) = reader.advance_to_next()? {
+    while let Some(at_ns) = reader.advance_to_next_packet()? {
         let content = PacketContent::from_record(&reader.current_packet());
         // The packet that was cut most decides how many bytes of each packet can be compared.
         if content.is_cut() {

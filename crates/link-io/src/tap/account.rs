@@ -1,7 +1,7 @@
 //! Accounts of frames and copies, the same for both back ends.
 //!
-//! An unknown count is absent. The accounting rules are checked only after the tap has ended; before that, frames are in
-//! transit.
+//! An unknown count is absent. The accounting rules are checked only after the tap has ended; before that,
+//! frames are in transit.
 
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -175,7 +175,7 @@ pub struct RecordingAccount {
 pub(super) fn nonzero_counts<K: Ord>(causes: impl IntoIterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
     let mut all = BTreeMap::new();
     for (cause, frames) in causes.into_iter().filter(|(_, frames)| *frames > 0) {
-        // A cause may come twice: the ring and the lane both refuse frames that are too long.
+        // A cause may occur twice: both the ring and the lane refuse frames that are too long.
         *all.entry(cause).or_insert(0) += frames;
     }
     all

@@ -7,7 +7,7 @@ use super::hold::{HeldInterfaces, TapHold};
 use super::kernel::KernelTap;
 use super::lanes::{FRAME_BYTES_BEYOND_MTU, TapLanes};
 use super::link_state::LinkWatch;
-use super::place::{TapFiles, TapInterface, TapState, tap_name};
+use super::place::{TapFiles, TapInterface, TapState, tap_name_or_default};
 use super::record::{RecordSource, RecordThread};
 use super::{DEFAULT_COPY_BYTES, RunningTap, TapPlane, TapRefusal, TapSpec, find_taps};
 use crate::Error;
@@ -32,9 +32,9 @@ struct StartedTap {
     plane: TapPlane,
     /// Sources for a recording.
     sources: Option<[RecordSource; 2]>,
-    /// Reason why drops in the drivers are not counted, if they are not.
+    /// Reason why frames that the drivers drop are not counted; `None` if they are counted.
     blindness: Option<String>,
-    /// Reason why the tap is not in the kernel as chosen, if it is not.
+    /// Reason why the tap does not forward in the kernel although that was chosen; `None` if it does.
     refusal: Option<String>,
 }
 
@@ -48,7 +48,7 @@ impl RunningTap {
         spec: &TapSpec,
         treatments: Option<[Box<dyn FrameTreatment>; 2]>,
     ) -> Result<Self, Error> {
-        let name = tap_name(spec)?;
+        let name = tap_name_or_default(spec)?;
         check_tap_spec(spec, &name)?;
         let held = prepare_interfaces(spec)?;
         let links: Vec<_> = held.iter_interfaces().map(|held| &held.link).collect();
@@ -58,7 +58,7 @@ impl RunningTap {
         )?;
         let files = TapFiles::for_tap(&name);
         let mut guard = TapGuard::new(files, held)?;
-        // A tap that died may have left pinned programs, which would be in the way.
+        // A tap whose process died may have left pinned programs, which would prevent the new tap.
         PinnedForwarding::remove_pins(guard.files.pins())?;
         // The changes are saved before any frame is forwarded: if this process is killed at the next line,
         // `tap stop` still finds the interfaces and restores them.
@@ -72,8 +72,8 @@ impl RunningTap {
         state.knows_drivers = started.blindness.is_none();
         state.caveats.extend(started.blindness);
         guard.save_state(&mut state)?;
-        // From here on the tap's own file records the changes. With two files, there would be a danger: after
-        // this process was killed, a run on an interface would restore it while the kernel still forwards.
+        // From here on, only the tap's own file records the changes. With two records, a run on an interface
+        // could restore it after this process was killed, while the kernel still forwards.
         if !state.fail_closed {
             guard.held.iter_interfaces_mut().try_for_each(TapHold::delete_saved_settings)?;
         }
@@ -130,7 +130,8 @@ fn start_forwarding(
         return start_in_process(spec, &mut guard.held, treatments);
     }
     match start_in_kernel(spec, guard, choice.native) {
-        // The driver may refuse although it reported support. Unless the user requires this back end, the other one is used.
+        // The driver may refuse although it reported support. Unless the user requires this back end, the
+        // packet back end is used instead.
         Err(error) if spec.way.is_none() => {
             PinnedForwarding::remove_pins(guard.files.pins())?;
             let started = start_in_process(spec, &mut guard.held, treatments)?;
@@ -159,7 +160,8 @@ fn check_tap_spec(spec: &TapSpec, name: &str) -> Result<(), Error> {
     let there = find_taps(None)?.into_iter().find(|found| found.state.name == name);
     match there {
         Some(found) if found.is_forwarding() => Err(TapRefusal::Taken(name.to_owned()).into()),
-        // This tap is dead and no longer forwards. Its interfaces are restored before the new tap takes them.
+        // The process of this tap has ended, and the tap no longer forwards. Its interfaces are restored
+        // before the new tap takes them.
         Some(found) => found.end_tap().map(drop),
         None => Ok(()),
     }
@@ -271,7 +273,7 @@ fn start_in_kernel(spec: &TapSpec, guard: &TapGuard, native: bool) -> Result<Sta
         }
     };
     let mut forwarding = begun;
-    // The programs are pinned at once: until then the forwarding ends with this process.
+    // The programs are pinned immediately; until then, the forwarding ends with this process.
     programs::prepare_pins()?;
     forwarding.pin_in(guard.files.pins(), !spec.fail_closed)?;
     let sources = forwarding.take_rings().map(|rings| rings.map(RecordSource::Kernel));

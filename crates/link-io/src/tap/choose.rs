@@ -4,7 +4,7 @@
 use super::{TapRefusal, TapSpec};
 use crate::Error;
 use packetrig_sys::link::Link;
-use packetrig_sys::netdev::{XdpFeatures, xdp_features};
+use packetrig_sys::netdev::{XdpFeatures, read_xdp_features};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::xdp;
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ impl std::fmt::Display for TapMethod {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TapBackEndChoice {
     pub(super) way: TapMethod,
-    /// True if the drivers forward, and not the kernel's generic path.
+    /// True if the drivers forward; false for the kernel's generic path.
     pub(super) native: bool,
     pub(super) why: String,
 }
@@ -55,16 +55,17 @@ pub(super) struct TapAbilities {
     pub(super) features: Vec<(String, XdpFeatures)>,
     /// True if frames get a treatment on their way.
     pub(super) is_treated: bool,
-    /// A side that is a virtual cable: its station leaves checksums to a card that does not exist. The kernel's programs cannot complete them.
+    /// Name of a side that is a veth: the station behind it leaves checksums to a network card that does not
+    /// exist, and the kernel's programs cannot compute them.
     pub(super) cable: Option<String>,
 }
 
 impl TapAbilities {
     pub(super) fn query_interfaces(netns: &NetNs, links: &[&Link], is_treated: bool) -> Self {
         let features = links.iter().map(|link| {
-            // A kernel without an answer counts as a kernel without the feature: kernels before 6.3 report
-            // none, and the packet back end works everywhere.
-            let features = xdp_features(netns, link.index).unwrap_or_default();
+            // If the kernel does not answer, it counts as a kernel without the feature: kernels before 6.3
+            // report no features, and the packet back end works everywhere.
+            let features = read_xdp_features(netns, link.index).unwrap_or_default();
             (link.name.clone(), features)
         });
         let features = features.collect();
@@ -78,7 +79,7 @@ impl TapAbilities {
     fn cable_warning(&self) -> String {
         self.cable.as_ref().map_or_else(String::new, |name| {
             format!(
-                "; {name} is a virtual cable: its station must make checksums itself (`ethtool -K IF tx off txvlan off`), or use \
+                "; {name} is a virtual cable: its station must compute checksums itself (`ethtool -K IF tx off txvlan off`), or use \
                     --back-end packet"
             )
         })
@@ -106,7 +107,7 @@ pub(super) fn choose_tap_back_end(
 /// Chooses how the kernel forwards, or returns the reason why it cannot.
 fn choose_kernel_back_end(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapBackEndChoice, String> {
     if abilities.is_treated {
-        return Err("impairments need this process; the kernel programs cannot make them".into());
+        return Err("impairments run in this process; the kernel programs cannot apply them".into());
     }
     if let Some(obstacle) = &abilities.obstacle {
         return Err(obstacle.clone());
@@ -125,7 +126,7 @@ fn choose_kernel_back_end(spec: &TapSpec, abilities: &TapAbilities) -> Result<Ta
             )),
             // A mirror that accepts no redirected frames would get no copies at all.
             Some((name, _)) => Err(format!(
-                "{name} does not accept redirected frames (a virtual cable does if its far end has GRO on or \
+                "{name} does not accept redirected frames (a veth accepts them if its far end has GRO on or \
                     runs an XDP program)"
             )),
         },

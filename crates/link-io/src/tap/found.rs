@@ -9,7 +9,7 @@ use packetrig_sys::xdp::tap::PinnedForwarding;
 use packetrig_sys::{clock, process};
 use packetrig_units::Nanos;
 
-/// Time that a process has to end after a request.
+/// Time limit for a process to end after a request.
 const END_TIMEOUT_NS: u64 = 20_000_000_000;
 const POLL_INTERVAL_NS: u64 = 10_000_000;
 
@@ -21,7 +21,8 @@ pub struct FoundTap {
     pinned: Option<PinnedForwarding>,
 }
 
-/// A tap as its process last described it. Reading this needs no rights at interfaces, and it may be out of date.
+/// A tap as its process last described it. Reading this requires no rights on the interfaces, and it may
+/// be out of date.
 #[derive(Debug)]
 pub struct DescribedTap {
     pub state: TapState,
@@ -43,7 +44,7 @@ impl DescribedTap {
 
     fn from_files(files: &TapFiles) -> Option<Self> {
         let state = files.read_state()?;
-        Some(Self { state, process_runs: files.are_locked(), counted: files.read_dated_accounts() })
+        Some(Self { state, process_runs: files.is_process_alive(), counted: files.read_dated_accounts() })
     }
 }
 
@@ -71,7 +72,7 @@ impl FoundTap {
 
     /// True if the tap's process lives.
     pub fn has_process(&self) -> bool {
-        self.files.are_locked()
+        self.files.is_process_alive()
     }
 
     /// True if frames are being forwarded.
@@ -140,7 +141,7 @@ impl FoundTap {
         Ok(Some(EndedTapResult { accounts, imbalances, recorded: None }))
     }
 
-    /// True if the tap's file still exists and does not belong to a newer tap.
+    /// True if the tap's state file still exists and does not belong to a newer tap.
     fn still_exists(&self) -> bool {
         self.files.read_state().is_some_and(|state| state.since_ns == self.state.since_ns)
     }
@@ -199,8 +200,8 @@ mod tests {
                 .unwrap()
         }
 
-        /// Settings that a tap changes. The kernel chooses a queueing discipline when an interface comes up, which no
-        /// process undoes.
+        /// Settings that a tap changes. The kernel chooses a queueing discipline when an interface comes up,
+        /// which no process undoes.
         fn settings(&self, name: &str) -> (bool, bool, u32) {
             let link = self.link(name);
             (link.up, link.promiscuous, link.mtu)

@@ -14,7 +14,7 @@ pub(super) struct TapGuard {
     pub(super) held: HeldInterfaces,
     /// True if drop has nothing left to do.
     is_over: bool,
-    /// Shows other processes that this process lives.
+    /// Shows other processes that this process is alive.
     _lock: LockFile,
 }
 
@@ -35,7 +35,8 @@ impl TapGuard {
     /// them to try again.
     pub(super) fn restore_interfaces(&mut self) -> Result<(), Error> {
         self.is_over = true;
-        // This comes first, because pinned programs would continue to forward between restored interfaces.
+        // The pins are removed first, because pinned programs would continue to forward between restored
+        // interfaces.
         PinnedForwarding::remove_pins(self.files.pins())?;
         let restored = self.held.restore_interfaces()?;
         self.files.remove_files(restored)

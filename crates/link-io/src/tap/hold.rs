@@ -1,5 +1,5 @@
-//! The interfaces of a tap: guarded, locked and quiet. They are restored when dropped, or by the process
-//! that finds them later.
+//! The interfaces of a tap: they are checked, locked, and made quiet ([`QuietInterface`]). They are restored
+//! when the value is dropped, or by another process that finds the tap later.
 
 use super::place::{TapInterface, TapState};
 use crate::Error;
@@ -69,8 +69,8 @@ impl TapHold {
         self.is_promiscuous
     }
 
-    /// Keeps accepting frames that a program redirects into this cable, if the interface accepted them
-    /// before. For a side without a program.
+    /// Attaches a program that passes all frames, for a side without a program: so this veth continues to
+    /// accept frames that a program redirects into it, if it accepted them before.
     pub(super) fn attach_pass_program(&mut self) {
         if let Some(quieted) = &mut self.quieted {
             quieted.attach_pass_program();
@@ -101,7 +101,7 @@ impl TapHold {
         } else {
             Ok(())
         };
-        // Both interfaces are tried; the first error is returned.
+        // Both settings are restored even if one of them fails; the first error is returned.
         let settings = self.quieted.take().map_or(Ok(()), QuietInterface::restore_all_settings);
         promiscuous?;
         settings.map_err(Error::from)
@@ -167,13 +167,14 @@ pub(super) fn restore_abandoned_tap(state: &TapState) -> Result<InterfacesRestor
 
 /// Restores an interface that a dead tap left, if it is still the same interface.
 fn restore_abandoned_interface(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
-    let Some(link) = NamespaceLinks::open_in(netns)?.find_index(part.index)? else { return Ok(()) };
+    let Some(link) = NamespaceLinks::open_in(netns)?.find_link_if_present(part.index)? else { return Ok(()) };
     let location: Option<PortLocation> = part.location.parse().ok();
     // The index may belong to another interface by now, which must not be changed.
     if location.is_none_or(|location| location.interface != link.name) {
         return Ok(());
     }
-    // Another process may have taken the interface since. It will restore the state that the tap made, so this has to wait.
+    // Another process may have taken the interface meanwhile. That process will restore the state that the
+    // tap made, so this restore has to wait for it.
     let _lock =
         NameLock::acquire_name(netns, &interface_lock_name(part.index), &format!("port {}", part.location))?;
     let promiscuous = if part.promiscuous { end_promiscuous_mode(netns, part.index) } else { Ok(()) };
@@ -186,7 +187,7 @@ fn restore_abandoned_interface(part: &TapInterface, netns: &NetNs) -> Result<(),
 /// Ends promiscuous mode. An interface that no longer exists needs nothing.
 fn end_promiscuous_mode(netns: &NetNs, index: u32) -> Result<(), Error> {
     let mut links = NamespaceLinks::open_in(netns)?;
-    if links.find_index(index)?.is_some() {
+    if links.find_link_if_present(index)?.is_some() {
         links.set_promiscuous(index, false)?;
     }
     Ok(())

@@ -44,7 +44,7 @@ pub(super) fn read_accounts(
 }
 
 fn read_direction(counts: &TapCounts, state: &TapState, side: usize) -> Result<TapDirection, Error> {
-    // Counters at the entry are read first, so that a frame in transit does not look lost.
+    // The counters of arriving frames are read first, so that a frame in transit does not look lost.
     let inbound = counts.read_inbound_counts(side)?;
     let failed = counts.read_failed_redirects(side)?;
     let handed = counts.read_forwarding_handover(side)?;
@@ -52,7 +52,7 @@ fn read_direction(counts: &TapCounts, state: &TapState, side: usize) -> Result<T
     let tried = inbound.received.saturating_sub(inbound.gone);
     let refused = failed.down + failed.too_long + failed.memory + failed.deaf + failed.other;
     let seen = handed.sent + handed.dropped + refused;
-    // The kernel skips an exit silently only if a frame has several exits.
+    // The kernel skips an outgoing interface silently only if a frame has several of them.
     let passed_over = if state.knows_drivers { tried.saturating_sub(seen).min(inbound.wanted) } else { 0 };
     let mirrors = (0..state.mirrors.len())
         .map(|mirror| read_mirror_account(counts, state, side, mirror, inbound.wanted));
@@ -95,7 +95,7 @@ fn read_mirror_account(
     let handed = counts.read_mirror_handover(side, mirror)?;
     let refused_here = seen.too_long + seen.no_room;
     let came = seen.passed + refused_here;
-    // The kernel's tracepoint also counts a frame as dropped that the program on the exit refused.
+    // The kernel's tracepoint also counts a frame as dropped if the program on the mirror refused it.
     let driver = if state.knows_drivers { handed.dropped.saturating_sub(refused_here) } else { 0 };
     Ok(MirrorAccount {
         to: state.mirrors[mirror].location.clone(),

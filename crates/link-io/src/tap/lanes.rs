@@ -1,9 +1,9 @@
 //! The back end `packet`: a thread for each direction takes frames from a ring and puts them into the ring of the other
 //! side, then copies them into the rings of the mirrors.
 //!
-//! A full ring towards the other side gets a few retries, a full ring towards a mirror none: the copy is counted and
-//! dropped. Frames that this machine sends are not taken, so no frame circulates. Changes to frames on the way are the job
-//! of a [`FrameTreatment`].
+//! If the ring towards the other side is full, the lane tries a few times again. If the ring of a mirror is
+//! full, the copy is dropped at once and counted. Frames that this machine sends are not taken, so no frame
+//! circulates. A [`FrameTreatment`] makes all changes to frames.
 //!
 //! Invariant: every frame taken from the ring is in one of the counts of [`PublishedTally`] before the next
 //! read of the ring.
@@ -70,12 +70,13 @@ impl TapLanes {
             let mut lane = open_lane(spec, sides, mirrors, direction, published, &mtus)?;
             lane.treatment = treatments[direction].take();
             if lane.treatment.is_some() {
-                // This is only for treatments, because it costs a reading of the clock for each batch.
-                lane.out.log_departures();
+                // Lateness is measured only for treatments, because it costs a clock reading for each batch.
+                lane.out.start_measuring_lateness();
             }
             lanes.push(lane);
         }
-        // All rings are open before the first thread runs: if a lane fails to open, no half of a tap forwards.
+        // All rings are opened before the first thread runs, so that no half of a tap forwards if a lane
+        // fails to open.
         let mut all = Self { stop, threads: Vec::new(), published, meters, mtus };
         for (direction, lane) in lanes.into_iter().enumerate() {
             let stop = Arc::clone(&all.stop);
@@ -87,7 +88,7 @@ impl TapLanes {
         Ok(all)
     }
 
-    /// Gives the threads the present MTUs of the interfaces.
+    /// Passes the present MTUs of the interfaces to the threads.
     pub(super) fn update_mtus(&self, seen: &PresentInterfaces) {
         for (mtu, link) in self.mtus.iter().zip(seen) {
             if let Some(link) = link {
@@ -113,7 +114,7 @@ impl TapLanes {
         results.into_iter().collect()
     }
 
-    /// Losses of both lanes in their own rings, and the time up to which they are known.
+    /// Number of frames that both lanes lost in their own rings, and the time up to which it is known.
     pub(super) fn own_losses(&self) -> TapRingLosses {
         let [(one_ns, one), (other_ns, other)] =
             self.published.each_ref().map(|published| published.read_losses());
@@ -168,10 +169,10 @@ fn open_lane(
     let exits = spec.mirrors.iter().zip(mirrors).enumerate().map(|(number, (mirror, held))| {
         let mtu = LastKnownMtu { all: Arc::clone(mtus), interface: 2 + number };
         let exit = LaneExit::open_ring(held, held.link.mtu + FRAME_BYTES_BEYOND_MTU, mtu)?;
-        Ok((exit, copy_shape(spec, mirror, held)))
+        Ok((exit, mirror_copy_properties(spec, mirror, held)))
     });
     let exits = exits.collect::<Result<Vec<_>, Error>>()?;
-    // The ring comes last: from its opening on, frames in it must be forwarded.
+    // The receive ring is opened last: from then on, the frames in it must be forwarded.
     Ok(TapForwardingLane {
         direction: u8::from(direction == 1),
         out: LaneExit::open_ring(
@@ -191,7 +192,7 @@ fn open_lane(
     })
 }
 
-fn copy_shape(spec: &TapSpec, mirror: &MirrorSpec, held: &TapHold) -> MirrorCopyProperties {
+fn mirror_copy_properties(spec: &TapSpec, mirror: &MirrorSpec, held: &TapHold) -> MirrorCopyProperties {
     MirrorCopyProperties {
         snap: spec.snap_len.unwrap_or(DEFAULT_COPY_BYTES) as usize,
         to: mirror.to,

@@ -1,9 +1,9 @@
 //! Watches the links of a running tap: whether they exist, the MTU of each, and the carrier of one side. The
 //! tap passes the carrier on to the other side: B's far end then sees that a cable was pulled at A.
 //!
-//! [`LinkStateForwarding`] has the pure rule for that; [`LinkWatch`] asks the kernel and applies the rule. A side
-//! that the tap took down has no carrier for this reason. So its carrier means nothing until the side is up
-//! again and has had time to find a carrier.
+//! [`LinkStateForwarding`] contains the rule; [`LinkWatch`] reads the links from the kernel and applies the
+//! rule. A side that the tap switched down has no carrier because of that, so its carrier means nothing until
+//! the side is up again and has had time to find a carrier.
 //!
 //! Invariant: the tap holds at most one side down, and only while the other has no carrier.
 
@@ -33,15 +33,15 @@ pub(super) struct LinkStateForwarding {
 
 impl LinkStateForwarding {
     pub(super) fn new(now: MonoTime) -> Self {
-        // The sides may have been brought up just before, and still be without their carrier.
+        // The sides may have been switched up just before and not have found their carrier yet.
         Self { down: None, settled: [now + CARRIER_TIMEOUT; 2] }
     }
 
     /// Decides the next action from the present carriers.
     pub(super) fn decide_link_action(&mut self, now: MonoTime, carrier: [bool; 2]) -> Option<LinkAction> {
         if let Some(side) = self.down {
-            // The side that the tap took down has no carrier, of course; only the other side can show that
-            // the cable is back.
+            // The side that the tap switched down has no carrier; only the other side can show that the cable
+            // is back.
             if !carrier[1 - side] {
                 return None;
             }
@@ -52,7 +52,7 @@ impl LinkStateForwarding {
         }
         for (side, side_has_carrier) in carrier.into_iter().enumerate() {
             if side_has_carrier {
-                // The side is settled: from now on its loss counts at once.
+                // The side has found its carrier, so from now on the loss of it counts immediately.
                 self.settled[side] = now;
             } else if now >= self.settled[side] {
                 self.down = Some(1 - side);
@@ -90,7 +90,8 @@ impl LinkWatch {
         held.iter_interfaces()
             .map(|held| match self.links.find_link_by_index(held.link.index) {
                 Ok(link) => Some(Some(link)),
-                // A missing interface is an answer. Any other error is none: a busy kernel must not end a tap.
+                // A missing interface is a valid answer. Other errors are ignored, because a busy kernel must
+                // not end a tap.
                 Err(packetrig_sys::Error::Missing { .. }) => Some(None),
                 Err(_) => None,
             })

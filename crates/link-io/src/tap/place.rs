@@ -95,7 +95,7 @@ impl TapState {
 }
 
 /// Returns the tap's name; makes one from the sides if the user gave none.
-pub(super) fn tap_name(spec: &TapSpec) -> Result<String, Error> {
+pub(super) fn tap_name_or_default(spec: &TapSpec) -> Result<String, Error> {
     if !spec.name.is_empty() {
         if !is_tap_name(&spec.name) {
             return Err(TapRefusal::Name(spec.name.clone()).into());
@@ -106,7 +106,7 @@ pub(super) fn tap_name(spec: &TapSpec) -> Result<String, Error> {
     Ok(format!("{a}-{b}").chars().map(to_name_char).take(LONGEST_NAME).collect())
 }
 
-/// Replaces characters that a name must not have: the BPF file system allows no dots.
+/// Replaces characters that a tap name must not have; the BPF file system allows no dots.
 fn to_name_char(c: char) -> char {
     if c.is_ascii() && is_plain_byte(c as u8) { c } else { '_' }
 }
@@ -119,7 +119,7 @@ fn is_plain_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
 }
 
-/// The paths of one tap. They may exist or not.
+/// The paths of the files of one tap, which may exist or not.
 #[derive(Debug)]
 pub(super) struct TapFiles {
     directory: PathBuf,
@@ -168,7 +168,7 @@ impl TapFiles {
 
     /// Reads the tap's state from its file.
     pub(super) fn read_state(&self) -> Option<TapState> {
-        // No other text than a valid tap name may become part of a path.
+        // Only a valid tap name may become part of a path.
         if !self.name.bytes().all(is_plain_byte) {
             return None;
         }
@@ -183,7 +183,7 @@ impl TapFiles {
 
     /// Reads the published accounts with their time, nanoseconds since 1970.
     pub(super) fn read_dated_accounts(&self) -> Option<(u64, TapAccounts)> {
-        // The time is read before the accounts: the accounts may be newer than this time, but not older.
+        // The time is read before the accounts, so the accounts may be newer than this time but not older.
         let written = std::fs::metadata(self.file_path(ACCOUNTS_FILE_SUFFIX)).ok()?.modified().ok()?;
         let since = written.duration_since(std::time::UNIX_EPOCH).ok()?;
         Some((u64::try_from(since.as_nanos()).ok()?, self.read_accounts()?))
@@ -193,11 +193,12 @@ impl TapFiles {
     /// `None` if another process has it.
     pub(super) fn acquire_process_lock(&self) -> Result<Option<LockFile>, Error> {
         let path = self.file_path(LOCK_FILE_SUFFIX);
-        LockFile::lock_at(&path).map_err(|source| Error::File { path, source })
+        LockFile::try_lock_at(&path).map_err(|source| Error::File { path, source })
     }
 
-    /// True if the tap's process lives. The process id does not show that: another process may have it by now.
-    pub(super) fn are_locked(&self) -> bool {
+    /// True if the tap's process is alive, which its lock shows. The process id does not show it, because
+    /// another process may have that id by now.
+    pub(super) fn is_process_alive(&self) -> bool {
         lock::is_file_locked(&self.file_path(LOCK_FILE_SUFFIX)).unwrap_or(false)
     }
 
@@ -210,7 +211,7 @@ impl TapFiles {
         self.write_file(ACCOUNTS_FILE_SUFFIX, &serde_json::to_vec_pretty(accounts).map_err(io::Error::from))
     }
 
-    /// Replaces a file atomically: readers may come at any time.
+    /// Replaces a file atomically, because other processes may read it at any time.
     fn write_file(&self, suffix: &str, bytes: &io::Result<Vec<u8>>) -> Result<(), Error> {
         let path = self.file_path(suffix);
         let written = match bytes {
@@ -222,7 +223,7 @@ impl TapFiles {
 
     /// Removes all files of the tap.
     pub(super) fn remove_files(&self, _restored: InterfacesRestored) -> Result<(), Error> {
-        // The programs first: other processes find them only through the state file.
+        // The programs are removed first, because other processes find them only through the state file.
         PinnedForwarding::remove_pins(&self.pins)?;
         for path in [self.file_path(STATE_FILE_SUFFIX), self.file_path(ACCOUNTS_FILE_SUFFIX)] {
             runtime_directory::remove_file(&path).map_err(|source| Error::File { path, source })?;
@@ -255,7 +256,7 @@ mod tests {
 
     #[test]
     fn tap_names_are_safe_for_files_or_refused() {
-        let name = |name, a, b| tap_name(&spec(name, a, b)).map_err(|error| error.to_string());
+        let name = |name, a, b| tap_name_or_default(&spec(name, a, b)).map_err(|error| error.to_string());
         assert_eq!(name("", "eth1", "eth2").unwrap(), "eth1-eth2");
         assert_eq!(name("", "lab/eth1.7", "lab/eth2").unwrap(), "lab_eth1_7-lab_eth2");
         assert_eq!(name("my_tap-1", "eth1", "eth2").unwrap(), "my_tap-1");

@@ -23,14 +23,14 @@ use std::thread::JoinHandle;
 
 /// Number of frames taken from one direction before the other has its turn.
 const MAX_FRAMES_PER_DIRECTION: usize = 256;
-/// Pause when no frame came.
+/// Pause after a poll without frames.
 const IDLE_PAUSE_NS: u64 = 1_000_000;
 /// Interval for asking the kernel about losses, even if frames keep coming.
 const LOSS_CHECK_INTERVAL_NS: u64 = 100_000_000;
-/// Time after a stop during which frames that keep coming are recorded: the frames that arrived before the
-/// stop are in the file by then.
+/// Time after a stop during which arriving frames are still recorded. Frames that arrived before the stop are
+/// in the file by then.
 const END_DRAIN_TIMEOUT_NS: u64 = 1_000_000_000;
-/// Successive pauses after which no frame is in transit any more.
+/// Number of successive pauses after which no frame is in transit any more.
 const MAX_IDLE_PAUSES_AT_END: u32 = 30;
 /// Memory between this thread and the disk, bytes.
 const DISK_QUEUE_BYTES: usize = 64 << 20;
@@ -171,11 +171,12 @@ impl TapRecordingTask {
         let mut looked_ns = 0;
         let mut give_up_ns = None;
         while rests < MAX_IDLE_PAUSES_AT_END {
-            // The order to stop is read before the rings, and some quiet rounds follow it: a kernel ring hands
-            // over a block that is not full only after its timeout.
+            // The stop flag is read before the rings, and some polls without frames follow: a kernel ring
+            // hands over a block that is not full only after its timeout.
             let is_over = stop.load(Ordering::Acquire);
             let now_ns = clock::monotonic_ns();
-            // A link that is never quiet must not prevent a recording from ending, nor hide its losses.
+            // A link with continuous traffic must not prevent a recording from ending, or from reporting its
+            // losses.
             if is_over && now_ns >= *give_up_ns.get_or_insert(now_ns + END_DRAIN_TIMEOUT_NS) {
                 break;
             }
@@ -193,7 +194,8 @@ impl TapRecordingTask {
         Ok(self.recorder.finish_recording(clock.now())?)
     }
 
-    /// Takes the frames that have come. Asks for losses if no frame came, or on request: the question costs system calls.
+    /// Takes the frames that have arrived. Reads the losses if no frame arrived or on request, because
+    /// this costs system calls.
     fn poll_once(&mut self, clock: &impl WorkerClock, asks_for_losses: bool) -> Result<usize, Error> {
         let mut taken = 0;
         let mut dropped = 0;

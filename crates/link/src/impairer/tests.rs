@@ -32,7 +32,7 @@ fn pass(rules: Vec<FaultRule>, count: u64) -> (Vec<u64>, KeyFrameTruth) {
         impairer.release_due_frames(n * 1000, &mut out);
         impairer.accept_frame(n * 1000, &frame(n), &mut out);
     }
-    let truth = impairer.into_witness(count * 1000, &mut out).0.remove(&0).unwrap_or_default();
+    let truth = impairer.into_observer(count * 1000, &mut out).0.remove(&0).unwrap_or_default();
     (left, truth)
 }
 
@@ -89,7 +89,7 @@ fn damage_and_rewriting_change_the_bytes_they_say() {
         impairer.accept_frame(0, &[0; 60], &mut |frame, _| left.push(frame.to_vec()));
     }
     assert_eq!((left[0][59], &left[1][6..12], &left[2]), (0x81, &[2u8; 6][..], &vec![0; 60]));
-    let truth = impairer.into_witness(0, &mut |_, _| {}).0.remove(&0).unwrap();
+    let truth = impairer.into_observer(0, &mut |_, _| {}).0.remove(&0).unwrap();
     // Nothing was popped, so nothing was rewritten.
     assert_eq!((truth.corrupted, truth.rewritten), ([0].into(), [1].into()));
 }
@@ -113,7 +113,7 @@ proptest! {
             impairer.release_due_frames(n * 1000, &mut |frame, _| left.push(position(frame)));
             impairer.accept_frame(n * 1000, &frame(n), &mut |frame, _| left.push(position(frame)));
         }
-        let truth = impairer.into_witness(count * 1000, &mut |frame, _| left.push(position(frame)));
+        let truth = impairer.into_observer(count * 1000, &mut |frame, _| left.push(position(frame)));
         let truth = truth.0.get(&0).cloned().unwrap_or_default();
         let accounts = truth.expected_counts();
         prop_assert_eq!(&truth.departures, &left);
@@ -138,7 +138,7 @@ fn timed(plan: FaultPlan, arrivals: &[u64], end: u64) -> (Vec<(u64, u64)>, KeyFr
         }
     }
     assert_eq!(impairer.next_due_time(), None, "the test looked long enough");
-    (left, impairer.into_witness(end, &mut |_, _| {}).0.remove(&0).unwrap_or_default())
+    (left, impairer.into_observer(end, &mut |_, _| {}).0.remove(&0).unwrap_or_default())
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn held_back_frame_leaves_after_maximum_hold() {
 #[test]
 fn corruption_flips_one_reported_bit_after_ethernet_header() {
     struct LastFrame(Option<(u32, u8)>);
-    impl FrameWitness for LastFrame {
+    impl FrameObserver for LastFrame {
         fn on_arrival(&mut self, _: FramePosition, deeds: &FrameActions, _: &[u8]) {
             self.0 = deeds.corrupted;
         }
@@ -230,7 +230,7 @@ fn corruption_flips_one_reported_bit_after_ethernet_header() {
     for _ in 0..500 {
         let mut left = Vec::new();
         impairer.accept_frame(0, &[0; 60], &mut |frame, _| left = frame.to_vec());
-        let (at, mask) = impairer.witness_mut().0.unwrap();
+        let (at, mask) = impairer.observer_mut().0.unwrap();
         let mut wanted = [0u8; 60];
         wanted[at as usize] = mask;
         assert!(at >= 14 && mask.is_power_of_two() && left == wanted);
@@ -251,7 +251,7 @@ fn impairer_accounts_balance_at_every_moment() {
     ];
     #[derive(Default)]
     struct KeptAccounts([u64; 5]);
-    impl FrameWitness for KeptAccounts {
+    impl FrameObserver for KeptAccounts {
         fn on_arrival(&mut self, _: FramePosition, deeds: &FrameActions, _: &[u8]) {
             let more = [1, u64::from(deeds.copies), u64::from(deeds.dropped), u64::from(deeds.overflowed), 0];
             for (sum, more) in self.0.iter_mut().zip(more) {
@@ -269,9 +269,9 @@ fn impairer_accounts_balance_at_every_moment() {
         impairer.release_due_frames(n * 4_000, &mut |_, _| {});
         impairer.accept_frame(n * 4_000, &frame(n), &mut |_, _| {});
         let inside = impairer.frames_inside();
-        let [arrived, copies, dropped, overflowed, left] = impairer.witness_mut().0;
+        let [arrived, copies, dropped, overflowed, left] = impairer.observer_mut().0;
         assert_eq!(arrived + copies, left + dropped + overflowed + inside);
     }
-    let [_, copies, dropped, overflowed, _] = impairer.witness_mut().0;
+    let [_, copies, dropped, overflowed, _] = impairer.observer_mut().0;
     assert!(copies > 0 && dropped > 0 && overflowed > 0);
 }

@@ -1,22 +1,23 @@
 //! Estimates how much faster one clock runs than another, and how certain that is.
 //!
-//! The estimate is the median of the slopes between all pairs of windows, and its interval follows Sen (1968, "Estimates of the
-//! regression coefficient based on Kendall's tau"): it needs no distribution of the delays. Delays of neighbouring windows may depend on
-//! each other; the interval is widened to account for this dependence.
+//! The estimate is the median of the slopes between all pairs of windows. Its interval follows Sen (1968, "Estimates of
+//! the regression coefficient based on Kendall's tau"), which assumes no particular distribution of the delays. Delays
+//! of neighbouring windows may depend on each other, so the interval is widened to account for this.
 
 use super::clock_relation::{StampPair, signed_difference};
 use super::clock_steps::WindowPoint;
 
-/// Windows that are compared with each other.
+/// Maximum number of windows that are compared with each other, approximately.
 const COMPARED_WINDOWS: usize = 128;
-/// Pairs of a window at least.
+/// Minimum number of pairs in a window.
 const MIN_PAIRS_PER_WINDOW: usize = 4;
-/// Standard deviations to each side: one interval of a thousand leaves the truth out.
+/// Half the width of the interval in standard deviations. With this width, one interval in a thousand
+/// misses the true drift.
 const STANDARD_DEVIATIONS: f64 = 3.3;
-/// More dependence than this leaves nothing that could be averaged.
+/// Upper limit for the correlation of neighbouring windows, because the widening factor grows without bound towards 1.
 const MAX_DEPENDENCE: f64 = 0.95;
 
-/// Parts in a million that the clock of the reference is faster.
+/// Drift of the reference clock against another clock, in parts per million; positive if the reference clock is faster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockDrift {
     pub ppm: f64,
@@ -26,12 +27,13 @@ pub struct ClockDrift {
 }
 
 impl ClockDrift {
-    /// Returns true if the drift differs from zero for certain.
-    pub fn is_drift_certain(&self) -> bool {
+    /// Returns true if the interval of the drift does not contain zero.
+    pub fn is_certainly_nonzero(&self) -> bool {
         self.least_ppm > 0.0 || self.most_ppm < 0.0
     }
 
-    /// Estimates the drift from pairs without a step; `None` if they are too few or too short to tell.
+    /// Estimates the drift from pairs without a clock step; `None` if there are too few of them or they
+    /// span too little time.
     pub(super) fn from_pairs(pairs: &[StampPair]) -> Option<Self> {
         let window = MIN_PAIRS_PER_WINDOW.max(pairs.len().div_ceil(COMPARED_WINDOWS));
         // An incomplete window at the end would be less certain, so it is left out.
@@ -41,22 +43,22 @@ impl ClockDrift {
             slopes.extend(points[index + 1..].iter().filter_map(|other| one.slope_to(other)));
         }
         slopes.sort_by(f64::total_cmp);
-        // The median, which single windows with unusual delays do not move.
+        // The median is not affected by single windows with unusual delays.
         let slope = *slopes.get(slopes.len() / 2)?;
         let windows = points.len() as f64;
         // Standard deviation of Kendall's S without ties (Sen 1968).
         let spread = (windows * (windows - 1.0) * (2.0 * windows + 5.0) / 18.0).sqrt();
         let ranks = STANDARD_DEVIATIONS * spread * widening_factor(&points, slope);
-        // The interval cannot reach beyond the measured slopes.
-        let below = rank_index(slopes.len(), -ranks)?;
-        let above = rank_index(slopes.len(), ranks)?;
+        // If an end of the interval would lie beyond the measured slopes, there is no result.
+        let below = interval_end_index(slopes.len(), -ranks)?;
+        let above = interval_end_index(slopes.len(), ranks)?;
         let [ppm, least_ppm, most_ppm] = [slope, slopes[below], slopes[above]].map(|slope| slope * 1e6);
         Some(Self { ppm, least_ppm, most_ppm })
     }
 }
 
 /// Index of an end of the interval among `slopes` sorted slopes; `None` if the end lies outside them.
-fn rank_index(slopes: usize, ranks: f64) -> Option<usize> {
+fn interval_end_index(slopes: usize, ranks: f64) -> Option<usize> {
     let place = f64::midpoint(slopes as f64 - 1.0, ranks);
     let place = if ranks < 0.0 { place.floor() } else { place.ceil() };
     #[expect(
@@ -68,7 +70,8 @@ fn rank_index(slopes: usize, ranks: f64) -> Option<usize> {
     index
 }
 
-/// Factor by which the interval is widened, because the residual of a window depends on that of the window before (autocorrelation).
+/// Returns the factor by which the interval is widened, because the residual of a window depends on that of the
+/// window before it (autocorrelation).
 fn widening_factor(points: &[WindowPoint], slope: f64) -> f64 {
     let Some(first) = points.first() else { return 1.0 };
     let left: Vec<f64> = points

@@ -1,8 +1,9 @@
 //! Relation between the clocks of two captures, found from packets that are in both.
 //!
-//! A pair of stamps of one packet gives the difference of the clocks at that time, with the jitter of both captures. Medians of
-//! many pairs are the knots of a line; times between two knots are interpolated, so that clocks may drift. A jump of the
-//! difference by more than delays explain ([`super::clock_steps`]) means that a clock was set, and a new line begins.
+//! The two stamps of one packet give the difference of the clocks at that time, with the jitter of both captures.
+//! Medians of many pairs are the knots of a line, and times between two knots are interpolated, so that clocks
+//! may drift. If the difference jumps by more than delays explain ([`super::clock_steps`]), a clock was set, and
+//! a new line begins.
 
 use super::PacketSample;
 use super::clock_drift::ClockDrift;
@@ -14,12 +15,12 @@ use packetrig_units::Nanos;
 const PAIRS_PER_KNOT: usize = 32;
 /// Number of neighbours on each side of a pair that show the usual difference there.
 const NEIGHBOURS_PER_SIDE: usize = 15;
-/// If the difference of a pair is further than this from those around it, and further than this many usual
-/// distances, the two packets of the pair are not the same one.
+/// The two packets of a pair are not the same if its difference is further than this from the differences around it,
+/// and further than [`OUTLIER_DISTANCE_FACTOR`] times the usual distance.
 const MIN_OUTLIER_DISTANCE_NS: u64 = 10_000_000;
 const OUTLIER_DISTANCE_FACTOR: u64 = 30;
 
-/// Converts times of the other capture into the clock of the reference.
+/// Converts times of the other capture to the clock of the reference.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClockRelation {
     lines: Vec<ClockRelationSegment>,
@@ -28,10 +29,10 @@ pub struct ClockRelation {
     drift: Option<ClockDrift>,
 }
 
-/// The relation from one packet of the other capture on, until a clock was set.
+/// The relation of the clocks between two clock steps.
 #[derive(Clone, Debug, PartialEq)]
 struct ClockRelationSegment {
-    /// Number of its first packet.
+    /// Number of the first packet of the other capture to which this segment applies.
     first: u64,
     knots: Vec<ClockKnot>,
 }
@@ -52,7 +53,7 @@ pub(super) struct StampPair {
     pub(super) ahead_ns: i64,
 }
 
-/// A clock was set.
+/// A step of the relation, because a clock was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockStep {
     /// Time in the clock of the reference, after the step.
@@ -66,7 +67,7 @@ impl ClockRelation {
     pub fn between_samples(reference: &PacketSample, other: &PacketSample) -> Option<Self> {
         let common = reference.common_packets(other);
         let pairs: Vec<StampPair> = common.iter().map(|(ours, theirs)| stamp_pair(ours, theirs)).collect();
-        let pairs = without_strays(&pairs);
+        let pairs = remove_stray_pairs(&pairs);
         if pairs.is_empty() {
             return None;
         }
@@ -76,13 +77,14 @@ impl ClockRelation {
         let mut begin = 0;
         for end in ends {
             let line = &pairs[begin..end];
-            relation.lines.push(ClockRelationSegment { first: line[0].number, knots: median_knots(line) });
+            let knots = compute_median_knots(line);
+            relation.lines.push(ClockRelationSegment { first: line[0].number, knots });
             // The drift is estimated over the longest line, because a step would distort it.
             longest = if time_span_of_pairs(line) > time_span_of_pairs(longest) { line } else { longest };
             begin = end;
         }
         relation.drift = ClockDrift::from_pairs(longest);
-        // The greatest residual, because the tolerance of a merge must cover every packet.
+        // The largest residual is used, because the tolerance of a merge must cover every packet.
         let residuals =
             pairs.iter().map(|pair| relation.ahead_ns(pair.number, pair.at_ns).abs_diff(pair.ahead_ns));
         relation.jitter_ns = residuals.max().unwrap_or(0);
@@ -105,17 +107,18 @@ impl ClockRelation {
         self.lines.first().and_then(|line| line.knots.first()).map_or(0, |knot| knot.ahead_ns)
     }
 
-    /// Drift of the reference against the other clock, over the longest time without a step; `None` if that is too short to tell.
+    /// Drift of the reference against the other clock, over the longest time without a step; `None` if that time is
+    /// too short for an estimate.
     pub fn drift(&self) -> Option<ClockDrift> {
         self.drift
     }
 
-    /// Largest difference between the stamps of one packet after the clocks have been brought together.
+    /// Largest difference between the two stamps of a packet after conversion to the reference clock.
     pub fn jitter(&self) -> Nanos {
         Nanos::new(self.jitter_ns)
     }
 
-    /// Number of packets that the relation was found from.
+    /// Number of common packets from which the relation was computed.
     pub fn pair_count(&self) -> usize {
         self.pairs
     }
@@ -139,7 +142,7 @@ impl ClockRelationSegment {
         // Before the first knot and after the last one, the line through the nearest two knots is continued.
         let behind = self.knots.partition_point(|knot| knot.at_ns <= at_ns).clamp(1, self.knots.len() - 1);
         let (one, two) = (&self.knots[behind - 1], &self.knots[behind]);
-        // Stamps of a capture may be out of order or equal, so two knots may have one time.
+        // Stamps of a capture may be equal or out of order, so two knots may have the same time.
         let length = two.at_ns.saturating_sub(one.at_ns);
         if length == 0 {
             return if at_ns < first.at_ns { first.ahead_ns } else { last.ahead_ns };
@@ -170,23 +173,23 @@ fn time_span_of_pairs(pairs: &[StampPair]) -> u64 {
     pairs.first().zip(pairs.last()).map_or(0, |(first, last)| last.at_ns.saturating_sub(first.at_ns))
 }
 
-/// Removes pairs with a difference unlike those of their neighbours. If two packets have the same content and
-/// each capture lost a different one, they look like one packet.
-fn without_strays(pairs: &[StampPair]) -> Vec<StampPair> {
+/// Removes pairs with differences that are far from those of their neighbours. Such a pair arises if two packets have
+/// the same content and each capture lost a different one of them.
+fn remove_stray_pairs(pairs: &[StampPair]) -> Vec<StampPair> {
     let distance = |index: usize| {
         let around = &pairs
             [index.saturating_sub(NEIGHBOURS_PER_SIDE)..pairs.len().min(index + NEIGHBOURS_PER_SIDE + 1)];
         pairs[index].ahead_ns.abs_diff(median(around.iter().map(|pair| pair.ahead_ns)))
     };
     let distances: Vec<u64> = (0..pairs.len()).map(distance).collect();
-    // A path with long delays has large distances and no strays.
+    // On a path with varying delays all distances are large, and such pairs are not strays.
     let usual = median(distances.iter().map(|distance| i64::try_from(*distance).unwrap_or(i64::MAX)));
     let most = MIN_OUTLIER_DISTANCE_NS.max(usual.unsigned_abs().saturating_mul(OUTLIER_DISTANCE_FACTOR));
     let near = pairs.iter().zip(&distances).filter(|(_, distance)| **distance <= most);
     near.map(|(pair, _)| *pair).collect()
 }
 
-fn median_knots(pairs: &[StampPair]) -> Vec<ClockKnot> {
+fn compute_median_knots(pairs: &[StampPair]) -> Vec<ClockKnot> {
     let groups = pairs.chunks(PAIRS_PER_KNOT);
     groups
         .map(|group| ClockKnot {

@@ -1,30 +1,32 @@
-//! Finds the points where a clock was set: the difference of two clocks jumps by more than the path between the captures
-//! explains, and stays there.
+//! Finds the points at which a clock was set. There, the difference of two clocks jumps by more than the path between
+//! the captures explains, and stays at the new level.
 //!
-//! The delay of the path varies, so one difference proves nothing. A step is a place where the middle half of the differences in each
-//! later window lies apart from that of all earlier windows, by more than its own variation. Delays that come and go are no step: the
-//! windows behind them lie where those before them lay. Drift is taken out first.
+//! The delay of the path varies, so a single difference proves nothing. At a step, the middle half of the differences
+//! in each later window is apart from that of all earlier windows, by more than its own variation. A temporary delay
+//! is no step, because the windows after it have the same level as those before it. The drift is removed first.
 //!
-//! Invariant: no window of the [`MIN_STEP_DURATION_NS`] before a step has the level of one in those after it, up to the next step.
+//! Invariant: no window within [`MIN_STEP_DURATION_NS`] before a step has the level of a window within that time after
+//! it, up to the next step.
 
 use super::clock_relation::{StampPair, mean_stamp_time, median, signed_difference};
 
-/// Pairs of a window: enough that the middle half of them is free of single delays.
+/// Number of pairs in a window: enough that single delayed packets do not affect the middle half of them.
 const PAIRS_PER_WINDOW: usize = 32;
-/// Fewer pairs at an end of the capture say nothing.
+/// Minimum number of pairs on each side of a step.
 const MIN_PAIRS_PER_END: usize = 8;
 /// Distance, in pairs, between positions that are tested. The exact position is found afterwards.
 const POSITION_STRIDE_PAIRS: usize = 8;
-/// Differences this small are followed as drift.
+/// Minimum size of a step. Smaller changes count as drift or jitter.
 const MIN_CLOCK_STEP_NS: i64 = 1_000_000;
-/// Time that a step has to last, unless the next step or the end comes first: no queue stands that long at once.
+/// Minimum time for which the new level must last, unless the next step or the end comes first. No queue delays
+/// packets for that long.
 const MIN_STEP_DURATION_NS: u64 = 30_000_000_000;
-/// Windows on each side that are compared; of long horizons each has more pairs.
+/// Maximum number of windows on each side that are compared. With many pairs, each window has more of them.
 const MAX_WINDOWS: usize = 32;
 /// Largest drift of a clock that is assumed, in seconds per second.
 const MAX_DRIFT: f64 = 500e-6;
 
-/// Range of the differences of a window, or of several.
+/// Range of the clock differences in one or several windows.
 #[derive(Clone, Copy, Debug)]
 struct DelayEnvelope {
     lowest: i64,
@@ -46,7 +48,7 @@ impl DelayEnvelope {
         above.max(self.lowest.saturating_sub(later.highest))
     }
 
-    /// Returns true if they are too far apart to be one level.
+    /// Returns true if the two ranges are too far apart to be one level.
     fn is_clearly_before(self, later: Self) -> bool {
         let gap = self.gap_to(later);
         gap >= MIN_CLOCK_STEP_NS && gap >= self.width().max(later.width()) / 2
@@ -60,10 +62,10 @@ struct ClockStepCandidate {
     gap: i64,
 }
 
-/// Indices of the pairs at which a new level begins, in order.
+/// Finds the clock steps. Returns the indices of the pairs at which a new level begins, in order.
 pub(super) fn find_clock_steps(pairs: &[StampPair]) -> Vec<usize> {
     let mut candidates = find_step_candidates(pairs);
-    // The largest first: between two of them, the smaller ones are judged by their own surroundings only.
+    // The largest gaps are tested first: then a smaller one is judged only by the pairs between its neighbouring steps.
     candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.gap));
     let mut steps: Vec<usize> = Vec::new();
     for candidate in candidates {
@@ -79,7 +81,7 @@ pub(super) fn find_clock_steps(pairs: &[StampPair]) -> Vec<usize> {
     steps
 }
 
-/// Finds candidates. Of neighbouring places only the one with the largest gap is kept.
+/// Finds positions that may be steps. Of neighbouring positions only the one with the largest gap is kept.
 fn find_step_candidates(pairs: &[StampPair]) -> Vec<ClockStepCandidate> {
     let mut found: Vec<ClockStepCandidate> = Vec::new();
     let last = pairs.len().saturating_sub(MIN_PAIRS_PER_END);
@@ -110,7 +112,7 @@ fn find_step_candidates(pairs: &[StampPair]) -> Vec<ClockStepCandidate> {
 fn middle_half_range(differences: impl Iterator<Item = i64>) -> DelayEnvelope {
     let mut sorted: Vec<i64> = differences.collect();
     sorted.sort_unstable();
-    // The outer quarters are left out: they contain the packets with unusual delays.
+    // The outer quarters are left out, because they contain the packets with unusual delays.
     let quarter = sorted.len() / 4;
     DelayEnvelope {
         lowest: sorted.get(quarter).copied().unwrap_or(0),
@@ -118,7 +120,7 @@ fn middle_half_range(differences: impl Iterator<Item = i64>) -> DelayEnvelope {
     }
 }
 
-/// The place near `about` that best separates the pairs of the level before from the pairs of the level after it.
+/// Returns the position near `about` that best separates the pairs of the earlier level from those of the later level.
 fn refine_step_position(pairs: &[StampPair], about: usize) -> usize {
     let near = &pairs[about.saturating_sub(PAIRS_PER_WINDOW)..pairs.len().min(about + PAIRS_PER_WINDOW)];
     let begin = about.saturating_sub(PAIRS_PER_WINDOW);
@@ -126,7 +128,8 @@ fn refine_step_position(pairs: &[StampPair], about: usize) -> usize {
         (middle_difference(&near[..about - begin]), middle_difference(&near[about - begin..]));
     let limit = before.midpoint(after);
     let is_after = |pair: &StampPair| (pair.ahead_ns > limit) == (after > before);
-    // For each position, counts the pairs on the wrong side: before it with the later level, or after it with the earlier.
+    // For each position, the pairs on the wrong side are counted: pairs before it with the later level, and pairs
+    // after it with the earlier level.
     let mut wrong = near.iter().filter(|pair| !is_after(pair)).count();
     let mut best = (wrong, 0);
     for (index, pair) in near.iter().enumerate() {
@@ -136,19 +139,20 @@ fn refine_step_position(pairs: &[StampPair], about: usize) -> usize {
     begin + best.1
 }
 
-/// Returns true if all windows after a place, up to the horizon, are on one side of all windows before it.
+/// Returns true if all windows after a position, within [`MIN_STEP_DURATION_NS`], are above or below
+/// all windows before it.
 fn is_step_lasting(pairs: &[StampPair], at: usize) -> bool {
     let (last, next) = (pairs[at - 1], pairs[at]);
     // Each side is measured in its own stamps, because the stamps of the two sides differ by the step.
     let near_before = pairs[..at].iter().rev().take_while(|pair| is_near(pair, last)).count();
     let near_after = pairs[at..].iter().take_while(|pair| is_near(pair, next)).count();
-    // Both sides are cut into windows from the place on, so that the windows beside it are whole.
+    // Both sides are divided into windows beginning at the position, so that the windows next to it are complete.
     let before = &pairs[at - near_before.max(MIN_PAIRS_PER_END)..at];
     let after = &pairs[at..pairs.len().min(at + near_after.max(MIN_PAIRS_PER_END))];
     let before: Vec<&[StampPair]> = before.rchunks(window_length(before.len())).collect();
     let after: Vec<&[StampPair]> = after.chunks(window_length(after.len())).collect();
-    let drift = drift_within(&[&before, &after]);
-    // Each side uses the time of its own pair at the step: the clock that was set may have made these times.
+    let drift = median_drift_of_sides(&[&before, &after]);
+    // Each side uses the time of its own pair at the step, because the times may come from the clock that was set.
     let (before, after) = (
         delay_range_without_drift(&before, last.at_ns, drift),
         delay_range_without_drift(&after, next.at_ns, drift),
@@ -160,17 +164,18 @@ const fn is_near(pair: &StampPair, here: StampPair) -> bool {
     pair.at_ns.abs_diff(here.at_ns) <= MIN_STEP_DURATION_NS
 }
 
-/// Returns the middle of the range that contains the leads of half of the pairs.
+/// Returns the centre of the middle half of the pairs' differences.
 fn middle_difference(pairs: &[StampPair]) -> i64 {
     let envelope = middle_half_range(pairs.iter().map(|pair| pair.ahead_ns));
     envelope.lowest.midpoint(envelope.highest)
 }
 
-/// Envelope of the differences of some windows, with the drift up to one time taken out.
+/// Returns the range of the differences of these windows after the drift since `here_ns` was removed; `None` without a
+/// window that has enough pairs.
 fn delay_range_without_drift(windows: &[&[StampPair]], here_ns: u64, drift: f64) -> Option<DelayEnvelope> {
     let whole = windows.iter().filter(|window| window.len() >= MIN_PAIRS_PER_END);
     let each =
-        whole.map(|window| middle_half_range(window.iter().map(|pair| without_drift(pair, here_ns, drift))));
+        whole.map(|window| middle_half_range(window.iter().map(|pair| remove_drift(pair, here_ns, drift))));
     each.reduce(DelayEnvelope::merge_with)
 }
 
@@ -179,8 +184,8 @@ fn window_length(pairs: usize) -> usize {
     PAIRS_PER_WINDOW.max(pairs.div_ceil(MAX_WINDOWS))
 }
 
-/// Gain of a clock per nanosecond: the median over all pairs of windows on the same side of a place.
-fn drift_within(sides: &[&[&[StampPair]]]) -> f64 {
+/// Returns the drift in seconds per second: the median slope over all pairs of windows on the same side of a position.
+fn median_drift_of_sides(sides: &[&[&[StampPair]]]) -> f64 {
     let mut slopes = Vec::new();
     for side in sides {
         let points: Vec<WindowPoint> = side.iter().map(|window| WindowPoint::from_window(window)).collect();
@@ -192,14 +197,14 @@ fn drift_within(sides: &[&[&[StampPair]]]) -> f64 {
     slopes.get(slopes.len() / 2).map_or(0.0, |slope| slope.clamp(-MAX_DRIFT, MAX_DRIFT))
 }
 
-fn without_drift(pair: &StampPair, here_ns: u64, drift: f64) -> i64 {
+fn remove_drift(pair: &StampPair, here_ns: u64, drift: f64) -> i64 {
     let since = signed_difference(pair.at_ns, here_ns);
     #[expect(clippy::cast_possible_truncation, reason = "a float becomes the nearest integer that there is")]
     let drifted = (since as f64 * drift).round() as i64;
     pair.ahead_ns.saturating_sub(drifted)
 }
 
-/// The middle of a window, in time and difference.
+/// Mean time and median difference of a window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowPoint {
     pub(super) at_ns: u64,
@@ -211,7 +216,8 @@ impl WindowPoint {
         Self { at_ns: mean_stamp_time(window), ahead_ns: median(window.iter().map(|pair| pair.ahead_ns)) }
     }
 
-    /// Gain of the reference per nanosecond from this point to another; `None` if both are of one time.
+    /// Returns the slope of the difference from this point to another, in seconds per second; `None` if both
+    /// have the same time.
     pub(super) fn slope_to(&self, other: &Self) -> Option<f64> {
         let length = signed_difference(other.at_ns, self.at_ns);
         (length != 0).then(|| other.ahead_ns.saturating_sub(self.ahead_ns) as f64 / length as f64)

@@ -1,15 +1,15 @@
-//! Content of a packet that two captures of it have in common: its bytes, without anything that the capture added.
+//! The content of a packet that is the same in all captures of it: its bytes, without anything that a capture added.
 
 use packetrig_units::clamp_to_usize;
 use packetrig_wire::pcap::CaptureRecord;
 use packetrig_wire::trailer;
 use std::hash::{DefaultHasher, Hasher};
 
-/// Bytes of a frame check sequence.
+/// Length of a frame check sequence in bytes.
 const FCS: usize = 4;
 
-/// A number for the content of a packet. It has 64 bits: among 10^9 packets, two have the same number by
-/// chance in 3 % of all cases. This matters only if these two are within the tolerance of each other.
+/// A hash of the content of a packet, with 64 bits. Among 10^9 packets there are two with the same hash by chance in 3
+/// % of all cases. This matters only if the times of these two differ by less than the tolerance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketIdentity(pub(super) u64);
 
@@ -22,14 +22,14 @@ pub struct PacketContent<'a> {
 }
 
 impl<'a> PacketContent<'a> {
-    /// Takes the packet out of a record, without the FCS, which some interfaces deliver, and without the trailer of a tap, which
-    /// differs in each copy.
+    /// Takes the packet from a record, without the FCS that some interfaces deliver, and without the trailer of a tap,
+    /// which differs in each copy.
     pub fn from_record(record: &CaptureRecord<'a>) -> Self {
         // The trailer has the length from before the tap truncated the copy; the record has the length of the copy.
         if let Some((frame, trailer)) = trailer::split_trailer(record.bytes) {
             return Self { bytes: frame, full_len: trailer.full_len.into() };
         }
-        // A damaged record may state a smaller length than it holds.
+        // A damaged record may state a smaller length than the number of its bytes.
         let said = clamp_to_usize(record.full_len).max(record.bytes.len());
         let added = if record.has_fcs == Some(true) { FCS } else { 0 };
         let full_len = said.saturating_sub(added);
@@ -40,11 +40,11 @@ impl<'a> PacketContent<'a> {
         self.bytes.len() < self.full_len
     }
 
-    /// Identity by the first `compared` bytes of the packet, or by all of them. The length always counts.
+    /// Computes the identity from the length of the packet and its first `compared` bytes; `None`: all its bytes.
     pub fn compute_identity(&self, compared: Option<usize>) -> PacketIdentity {
         let looked_at = compared.unwrap_or(usize::MAX).min(self.bytes.len());
         let mut hasher = DefaultHasher::new();
-        // Packets of different lengths may have the same kept bytes.
+        // Packets of different lengths may have the same recorded bytes.
         hasher.write_usize(self.full_len);
         hasher.write(&self.bytes[..looked_at]);
         PacketIdentity(hasher.finish())

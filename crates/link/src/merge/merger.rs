@@ -1,13 +1,13 @@
-//! Puts packets of several captures together, in the order of one clock.
+//! Merges the packets of several captures in the order of one clock.
 
 use super::PacketIdentity;
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, HashMap};
 
-/// Captures that can be merged at once.
+/// Maximum number of captures that can be merged together.
 pub const MAX_CAPTURES: usize = 32;
-/// Approximate memory of a waiting packet in addition to its bytes: its places in two tables, and the
-/// overhead of an allocation.
+/// Approximate memory of a waiting packet in addition to its bytes: its entries in two tables, and the
+/// overhead of its allocation.
 const PACKET_OVERHEAD_BYTES: usize = 256;
 
 /// Set of captures that have a packet, by their numbers.
@@ -61,7 +61,7 @@ pub struct MergedPacket {
 /// The order of packets: their time, then the order in which they were offered.
 type MergePlace = (u64, u64);
 
-/// Packets that may still be found in another capture.
+/// Merges packets. It holds those that may still be found in another capture.
 #[derive(Debug)]
 pub struct PacketMerger {
     tolerance_ns: u64,
@@ -78,7 +78,7 @@ struct PendingPacket {
 }
 
 impl PacketMerger {
-    /// `tolerance`: how far apart the stamps of one packet may be.
+    /// Creates a merger. `tolerance`: maximum difference between the times of one packet in two captures.
     pub fn new(tolerance: Nanos) -> Self {
         Self {
             tolerance_ns: tolerance.as_u64(),
@@ -93,12 +93,13 @@ impl PacketMerger {
         self.tolerance_ns
     }
 
-    /// Memory that waiting packets take, roughly.
+    /// Approximate memory of the waiting packets, in bytes.
     pub const fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
 
-    /// Takes a packet of a capture, which must be one of [`MAX_CAPTURES`], with its time in the common clock.
+    /// Adds a packet of capture number `capture` (below [`MAX_CAPTURES`]) with its time in the common clock. If the
+    /// packet is waiting from another capture, the two are joined.
     pub fn offer_packet(
         &mut self,
         capture: usize,
@@ -108,7 +109,7 @@ impl PacketMerger {
     ) {
         let fresh = MergedPacket { at_ns, captures: CaptureSet::default().with_capture(capture), packet };
         let merged = match self.find_same_packet(capture, at_ns, identity) {
-            // The entry is taken out and put in again, because its time and its bytes may change.
+            // The entry is removed and inserted again, because its time and its bytes may change.
             Some(place) => join_packets(self.remove_pending_packet(place), fresh),
             None => fresh,
         };
@@ -120,24 +121,25 @@ impl PacketMerger {
         self.pending.insert(place, PendingPacket { identity, merged });
     }
 
-    /// Finds the packet of other captures that is the same one: among the packets with its content,
-    /// the nearest in time.
+    /// Finds the same packet from other captures: among the packets with the same content, the nearest one in
+    /// time, within the tolerance.
     fn find_same_packet(&self, capture: usize, at_ns: u64, identity: PacketIdentity) -> Option<MergePlace> {
         let places = self.places.get(&identity)?.iter();
-        // Equal packets of one capture stay apart: it cannot have this packet twice.
+        // Equal packets of one capture are different packets, so they stay separate.
         let lacking = places.filter(|place| !self.pending[place].merged.captures.has_capture(capture));
         let near = lacking.filter(|(time, _)| time.abs_diff(at_ns) <= self.tolerance_ns);
-        // At equal distances the packet that was offered first is taken, so that a merge can be repeated.
+        // At equal distances the packet that was offered first is taken, so that a repeated merge gives the same
+        // result.
         near.min_by_key(|(time, number)| (time.abs_diff(at_ns), *number)).copied()
     }
 
-    /// Takes out the earliest packet, if it is earlier than this.
+    /// Removes and returns the earliest packet, if it is earlier than `until_ns`.
     pub fn take_earliest_before(&mut self, until_ns: u64) -> Option<MergedPacket> {
         let place = *self.pending.first_key_value()?.0;
         (place.0 < until_ns).then(|| self.remove_pending_packet(place))
     }
 
-    /// Takes out the earliest packet: nothing more is coming, or too much waits.
+    /// Removes and returns the earliest packet. Used when no more packets come, or when too many are waiting.
     pub fn take_earliest_packet(&mut self) -> Option<MergedPacket> {
         let place = *self.pending.first_key_value()?.0;
         Some(self.remove_pending_packet(place))
@@ -157,7 +159,8 @@ impl PacketMerger {
     }
 }
 
-/// Joins two packets into one: the time of the first capture that has it, and as many bytes as any has.
+/// Joins two packets into one. It gets the time of the capture with the lower number, and the bytes of the capture
+/// that has more of them.
 fn join_packets(known: MergedPacket, fresh: MergedPacket) -> MergedPacket {
     // No capture is in both sets, because equal packets of one capture stay apart.
     let captures = CaptureSet(known.captures.0 | fresh.captures.0);
@@ -214,8 +217,8 @@ mod tests {
     }
 
     proptest! {
-        /// However packets repeat and whatever each capture lost: each capture's packets are in the series once, and with one
-        /// packet in flight at a time nothing that any capture has is missing or twice.
+        /// However packets repeat and whatever each capture lost: each capture's packets are in the series once, and
+        /// with one packet in flight at a time nothing that any capture has is missing or twice.
         #[test]
         fn every_packet_is_in_the_series_once(
             sent in prop::collection::vec((0_u64..3, 0_u8..8), 1..200),

@@ -1,11 +1,12 @@
-//! A sample of the packets of a capture, chosen by their content: samples of two captures choose the same packets.
+//! A sample of a capture's packets. It is chosen by their content, so the samples of two captures
+//! contain the same packets.
 
 use super::PacketIdentity;
 use std::collections::BTreeMap;
 
 /// The `most` packets of a capture with the smallest identities. Identities are hashes, so this choice favours
-/// no packet and does not depend on the capture: samples of two captures of a link hold the same packets, as
-/// long as both captures do.
+/// no packet and does not depend on the capture: the samples of two captures of a link contain the same
+/// packets, as far as both captures have them.
 #[derive(Clone, Debug)]
 pub struct PacketSample {
     most: usize,
@@ -16,9 +17,9 @@ pub struct PacketSample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SampledPacket {
     pub(super) at_ns: u64,
-    /// Number of packets of the capture that came before it.
+    /// Number of packets in the capture before this one.
     pub(super) number: u64,
-    /// No other packet of the capture has its content.
+    /// True if no other packet of the capture has the same content.
     pub(super) is_unique: bool,
 }
 
@@ -34,9 +35,10 @@ impl PacketSample {
             return;
         }
         let offered = SampledPacket { at_ns, number, is_unique: true };
-        // A stored identity leaves only for smaller ones and never comes back, so a repetition is always noticed.
+        // A stored identity is removed only in favour of smaller ones and is never stored again, so a repetition is
+        // always noticed.
         self.packets.entry(identity.0).and_modify(|known| known.is_unique = false).or_insert(offered);
-        // The largest identity is removed, whatever the capture: samples of two captures keep the same packets.
+        // The largest identity is removed in every capture, so samples of two captures keep the same packets.
         if self.packets.len() > self.most {
             self.packets.pop_last();
         }

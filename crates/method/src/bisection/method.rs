@@ -41,13 +41,13 @@ pub enum SearchResolution {
 /// Reason why a binary search cannot start.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BisectionPlanError {
-    #[error("the lowest load, {min}, must not be above the highest, {max}, and that must be above 0")]
+    #[error("the highest load, {max}, must be above 0 and not below the lowest load, {min}")]
     Range { min: Load, max: Load },
     #[error("the resolution must be above 0; write it like 0.1% or 1000 (frames/s)")]
     Resolution,
     #[error("the accepted loss is {0}, but must be from 0 to less than 1")]
     AcceptedLoss(f64),
-    #[error("a trial needs a length; write it like 60s")]
+    #[error("the length of a trial must be above 0; write it like 60s")]
     Trial,
 }
 
@@ -68,7 +68,8 @@ impl FromStr for SearchResolution {
 }
 
 impl BisectionPlan {
-    fn check_plan(&self) -> Result<f64, BisectionPlanError> {
+    /// Checks the plan and returns the resolution in frames per second.
+    fn checked_resolution(&self) -> Result<f64, BisectionPlanError> {
         let Self { min, max, .. } = *self;
         let range = max.frames_per_second() - min.frames_per_second();
         // A range up to infinity has no middle, so it cannot be halved.
@@ -114,7 +115,7 @@ pub struct BisectionResult {
 
 impl BisectionMethod {
     pub fn new(plan: BisectionPlan) -> Result<Self, BisectionPlanError> {
-        let resolution = plan.check_plan()?;
+        let resolution = plan.checked_resolution()?;
         let options = BisectionOptions {
             min: plan.min.frames_per_second(),
             max: plan.max.frames_per_second(),

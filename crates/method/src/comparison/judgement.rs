@@ -17,7 +17,7 @@ pub struct MaximumWorsening {
     pub limit: WorseningLimit,
 }
 
-/// Form of a limit for a worsening.
+/// The limit of a worsening, either absolute or relative.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorseningLimit {
@@ -47,7 +47,7 @@ impl ComparisonMethod {
         };
         let criterion = format!("{}: {name} worse by at most {most}", describe_load(load));
         let Some(compared) = load.measures.iter().find(|compared| compared.measure == limit.measure) else {
-            return JudgedCriterion::unknown(criterion, "no pair of trials measured it");
+            return JudgedCriterion::unknown(criterion, "no pair of trials measured this value");
         };
         match compared.confidence_95 {
             // An interval exists for two pairs or more, but it decides only if there are enough pairs for a finding.
@@ -56,8 +56,12 @@ impl ComparisonMethod {
                     WorseningLimit::Absolute(most) => most,
                     WorseningLimit::PercentOfFirst(percent) => compared.first.mean * percent / 100.0,
                 };
-                let judged =
-                    JudgedCriterion::at_most(criterion, worsening_range(compared, interval), most, unit);
+                let judged = JudgedCriterion::judge_upper_limit(
+                    criterion,
+                    worsening_range(compared, interval),
+                    most,
+                    unit,
+                );
                 let judged = explain_percent_limit(judged, compared, limit.limit);
                 let judged = advise_if_undecided(judged, compared, most);
                 let made = u32::try_from(load.pairs.len()).unwrap_or(u32::MAX);
@@ -67,7 +71,7 @@ impl ComparisonMethod {
             _ => JudgedCriterion::unknown(
                 criterion,
                 format!(
-                    "{} pairs count; at least {MIN_COMPARISON_PAIRS} are needed (--pairs)",
+                    "only {} pairs are usable; at least {MIN_COMPARISON_PAIRS} are needed (--pairs)",
                     compared.difference.count
                 ),
             ),
@@ -85,8 +89,8 @@ impl ComparisonMethod {
     }
 }
 
-/// Adds the absolute limit to the reason: a share of the first device's mean is judged in the unit of the measure. A share
-/// of 0 is 0.
+/// Adds the absolute limit to the reason, if the limit is a percentage of the first device's mean. If that mean is 0,
+/// says that the limit is 0, too.
 fn explain_percent_limit(
     judged: JudgedCriterion,
     compared: &MeasureComparison,
@@ -108,7 +112,7 @@ fn explain_percent_limit(
     JudgedCriterion { reason, ..judged }
 }
 
-/// Says how many pairs would decide a criterion if they spread as these do.
+/// Adds to the reason of an undecided criterion how many pairs would decide it, if further pairs vary as much as these.
 fn advise_if_undecided(judged: JudgedCriterion, compared: &MeasureComparison, most: f64) -> JudgedCriterion {
     if judged.verdict != MethodVerdict::Unknown {
         return judged;
@@ -117,9 +121,11 @@ fn advise_if_undecided(judged: JudgedCriterion, compared: &MeasureComparison, mo
     let limit = if compared.measure.is_better_if_greater() { -most } else { most };
     let advice = match sample_count_to_exclude(&compared.difference, limit) {
         Some(pairs) => format!("about {pairs} pairs like these would decide it (--pairs {pairs})"),
-        None => "more pairs like these will not decide it soon: make the trials longer (--time), so that each measures more \
-            frames, or change the limit"
-            .to_owned(),
+        None => {
+            "no reasonable number of pairs like these would decide it: make the trials longer (--time), so \
+            that each measures more frames, or change the limit"
+                .to_owned()
+        }
     };
     JudgedCriterion { reason: format!("{}; {advice}", judged.reason), ..judged }
 }

@@ -95,7 +95,7 @@ impl ComparedMeasure {
         matches!(self, Self::ReceivedFramesPerSecond)
     }
 
-    fn value_in(self, trial: &TrialMeasures) -> Option<f64> {
+    fn value_of_trial(self, trial: &TrialMeasures) -> Option<f64> {
         let time = match self {
             Self::LossPercent => return Some(trial.loss_percent),
             Self::ReceivedFramesPerSecond => return Some(trial.received_frames_per_second),
@@ -116,7 +116,7 @@ impl TrialMeasures {
             mean_latency_ns: result.latency.map(|latency| latency.mean),
             p99_latency_ns: result.latency.map(|latency| latency.p99),
             max_latency_ns: result.latency.map(|latency| latency.max),
-            // A trial without loss is a fact, even if the rig reports a fault.
+            // A trial without loss is valid, even if the rig reports a fault.
             rig_fault: result.rig_fault.clone().filter(|_| !result.is_without_loss()),
         }
     }
@@ -184,7 +184,7 @@ fn compare_measure(measure: ComparedMeasure, pairs: &[&ComparedPair]) -> Option<
 /// Returns the measure's values of both devices.
 fn pair_values(measure: ComparedMeasure, pair: &ComparedPair) -> Option<[f64; 2]> {
     let [first, second] = &pair.devices;
-    Some([measure.value_in(first)?, measure.value_in(second)?])
+    Some([measure.value_of_trial(first)?, measure.value_of_trial(second)?])
 }
 
 fn judge_difference(interval: ConfidenceInterval) -> DifferenceFinding {

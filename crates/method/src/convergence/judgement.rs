@@ -25,12 +25,13 @@ impl ConvergenceMethod {
         match (least, greatest) {
             (Some(low), Some(high)) => {
                 let range = ValueRange { low: to_milliseconds(low), high: to_milliseconds(high) };
-                let judged = JudgedCriterion::at_most(criterion, range, to_milliseconds(most), "ms");
+                let judged =
+                    JudgedCriterion::judge_upper_limit(criterion, range, to_milliseconds(most), "ms");
                 // The repetitions without a measurement may have been slower.
                 let count = u32::try_from(measured_trials(&self.trials).count()).unwrap_or(u32::MAX);
                 judged.require_all_trials(count, self.options.repetitions)
             }
-            _ => JudgedCriterion::unknown(criterion, "no trial measured it"),
+            _ => JudgedCriterion::unknown(criterion, "no trial measured the loss of connectivity"),
         }
     }
 }

@@ -37,8 +37,8 @@ impl LoadTrials {
         self.classify_for_target(&SearchTarget::from_goal(goal, 0))
     }
 
-    /// Share of the load that is forwarded at a lower bound: 1 less the loss ratio that the goal's share of
-    /// good trial time does not exceed.
+    /// Share of the load that is forwarded at a lower bound: 1 minus the loss ratio that is not exceeded in the
+    /// goal's share of good trial time.
     pub fn conditional_share(&self, goal: &SearchGoal) -> f64 {
         1.0 - self.compute_conditional_loss(&SearchTarget::from_goal(goal, 0))
     }

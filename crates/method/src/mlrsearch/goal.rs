@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Requirements that a search for a load must show.
+/// Requirements that a load must meet to be a lower bound, and how the search proceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchGoal {
     /// A trial is good if its loss ratio is not above this. 0 to 1, without 1.
@@ -29,18 +29,19 @@ pub struct SearchGoal {
     pub preceding_targets: u32,
 }
 
-/// Reason why a goal cannot be searched, or a text is no goal.
+/// Reason why a goal cannot be searched, or why a text is not a goal.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum GoalError {
     #[error("`{0}` is not a goal; write ndr, pdr, rfc2544, tst009, or loss=0,duration=60s")]
     NotAGoal(String),
     #[error(
-        "a goal has no `{0}`; it has loss, duration, sum, exceed, width, initial, expansion and preceding"
+        "a goal has no member `{0}`; its members are loss, duration, sum, exceed, width, initial, expansion \
+         and preceding"
     )]
     UnknownName(String),
-    #[error("the goal has `{0}` twice")]
+    #[error("the goal has the member `{0}` twice")]
     Twice(&'static str),
-    #[error("the goal lacks `{0}`; write for example loss=0,duration=60s")]
+    #[error("the goal lacks the member `{0}`; write for example loss=0,duration=60s")]
     Lacks(&'static str),
     #[error("`{name}={text}` of the goal is not a {kind}; write it like {example}")]
     Unreadable { name: &'static str, text: String, kind: &'static str, example: &'static str },
@@ -104,7 +105,7 @@ impl SearchGoal {
         if self.duration_sum < self.final_trial {
             return out_of_range("sum", self.duration_sum.to_string(), "at least `duration`");
         }
-        // A factor of 1 would leave the step as it is, and the search would creep up to its bound.
+        // With a factor of 1 the step would not grow, and the search would need very many trials to reach its bound.
         if self.expansion < 2 {
             return out_of_range("expansion", self.expansion.to_string(), "at least 2");
         }
@@ -238,9 +239,9 @@ mod tests {
     fn a_wrong_goal_is_refused_in_plain_words() {
         let refusal = |text: &str| text.parse::<SearchGoal>().unwrap_err().to_string();
         assert!(refusal("fast").starts_with("`fast` is not a goal; write ndr,"));
-        assert!(refusal("loss=0").starts_with("the goal lacks `duration`"));
-        assert!(refusal("loss=0,duration=1s,speed=3").starts_with("a goal has no `speed`"));
-        assert_eq!(refusal("loss=0,loss=1,duration=1s"), "the goal has `loss` twice");
+        assert!(refusal("loss=0").starts_with("the goal lacks the member `duration`"));
+        assert!(refusal("loss=0,duration=1s,speed=3").starts_with("a goal has no member `speed`"));
+        assert_eq!(refusal("loss=0,loss=1,duration=1s"), "the goal has the member `loss` twice");
         assert!(refusal("loss=x,duration=1s").starts_with("`loss=x` of the goal is not a ratio"));
         assert_eq!(
             refusal("loss=0,duration=2s,sum=1s"),

@@ -18,7 +18,7 @@ pub struct GoalResult {
     /// The smallest load that is an upper bound.
     #[serde(rename = "upper_bound_frames_per_second")]
     pub upper_bound: Option<Load>,
-    /// Set when the goal is reached without one of its bounds.
+    /// Present if the search for the goal has ended without one of the bounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub irregular: Option<GoalIrregularity>,
     /// Reason why the lower bound is not higher. With `Rig`, the device may carry more than the lower bound.

@@ -1,4 +1,4 @@
-//! Loads as whole numbers, even in logarithm, from 0 for the minimum load to the top for the maximum.
+//! Maps loads to whole numbers on a logarithmic scale: 0 is the minimum load, and the top number is the maximum load.
 //!
 //! Widths and steps are differences of these numbers. So a step up and the same step down lead back to the
 //! same load, which floats do not guarantee. Every float operation here is in the order of the reference
@@ -8,7 +8,7 @@
 /// wider than the width.
 const MIN_FIT: f64 = 0.99;
 const MAX_FIT: f64 = 0.999_999;
-/// Number of candidates to try. Widths of a real search need some hundred.
+/// Maximum number of candidates to try. The widths of a real search need a few hundred.
 const MAX_CANDIDATES: u32 = 1_000_000;
 
 /// The scale of one search.
@@ -20,7 +20,7 @@ pub(super) struct LoadNumberScale {
 }
 
 impl LoadNumberScale {
-    /// Makes a scale on which every width is nearly a whole number of units; `None` if there is none.
+    /// Creates a scale on which every width is nearly a whole number of units; `None` if there is no such scale.
     pub(super) fn new(min: f64, max: f64, widths: &[f64]) -> Option<Self> {
         // The logarithms are subtracted, as in the reference library: the logarithm of the quotient may round differently.
         let whole = max.ln() - min.ln();
@@ -56,8 +56,8 @@ impl LoadNumberScale {
             let (middle, load) = interval.split_interval();
             match middle.cmp(&index) {
                 std::cmp::Ordering::Equal => return load,
-                std::cmp::Ordering::Less => interval.raise_lower_end(middle, load),
-                std::cmp::Ordering::Greater => interval.lower_high_end(middle, load),
+                std::cmp::Ordering::Less => interval.set_low_end(middle, load),
+                std::cmp::Ordering::Greater => interval.set_high_end(middle, load),
             }
         }
         interval.low_load
@@ -75,9 +75,9 @@ impl LoadNumberScale {
         while interval.high - interval.low >= 2 {
             let (middle, middle_load) = interval.split_interval();
             if middle_load < load {
-                interval.raise_lower_end(middle, middle_load);
+                interval.set_low_end(middle, middle_load);
             } else if middle_load > load {
-                interval.lower_high_end(middle, middle_load);
+                interval.set_high_end(middle, middle_load);
             } else {
                 return middle;
             }
@@ -105,7 +105,7 @@ fn next_candidate(whole: f64, logs: &[f64], candidate: f64) -> Option<f64> {
         if !(MIN_FIT..=MAX_FIT).contains(&fit) {
             let wanted = (units.floor() + 1.0) / MAX_FIT;
             let further = (wanted / units) * candidate;
-            // The width that asks for the most units decides. At least one more unit, so that the search moves on.
+            // The width that needs the most units decides. The number grows by at least one, so that the search ends.
             next = Some(next.unwrap_or(candidate + 1.0).max(further));
         }
     }
@@ -118,7 +118,8 @@ const fn to_index(whole: f64) -> i64 {
     whole as i64
 }
 
-/// Two numbers and their loads. Halving the whole scale leads to each number on one way only, so its load is always the same.
+/// Two numbers and their loads. Halving the whole scale reaches each number in only one way, so its load
+/// is always the same.
 struct ScaleInterval {
     low: i64,
     high: i64,
@@ -139,18 +140,18 @@ impl ScaleInterval {
         (middle, self.low_load * log.exp())
     }
 
-    const fn raise_lower_end(&mut self, middle: i64, load: f64) {
+    const fn set_low_end(&mut self, middle: i64, load: f64) {
         self.low = middle;
         self.low_load = load;
     }
 
-    const fn lower_high_end(&mut self, middle: i64, load: f64) {
+    const fn set_high_end(&mut self, middle: i64, load: f64) {
         self.high = middle;
         self.high_load = load;
     }
 }
 
-/// An interval of known loads, as numbers; without a bound it ends at the end of the range.
+/// An interval between known bounds, as numbers. Where a bound is missing, it extends to the end of the scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LoadInterval {
     pub(super) lower: Option<i64>,

@@ -32,13 +32,13 @@ pub struct MlrOptions {
 /// Reason why a search cannot start.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MlrOptionsError {
-    #[error("the search has no goal; name one, for example ndr")]
+    #[error("the search has no goal; give one, for example ndr")]
     NoGoal,
     #[error("the goal {0} is named twice; name it once")]
     SameGoal(SearchGoal),
     #[error(transparent)]
     Goal(#[from] GoalError),
-    #[error("the lowest load, {min}, must be above 0 and below the highest, {max}")]
+    #[error("the lowest load, {min}, must be above 0 and below the highest load, {max}")]
     Range { min: Load, max: Load },
     #[error("the widths of the goals differ too much for a common scale; choose more similar widths")]
     Widths,
@@ -92,7 +92,7 @@ impl MlrSearch {
         &self.options
     }
 
-    /// Returns the load of the next trial, and its seconds to the last bit; `None` if the search is over.
+    /// Returns the load of the next trial, and its length in seconds, not rounded to ns; `None` if the search is over.
     pub fn next_trial(&self) -> Option<(Load, f64)> {
         let (load, seconds) = match self.phase {
             SearchPhase::WarmUp(time) => (self.scale.top_index(), time.as_secs_f64()),
@@ -103,7 +103,7 @@ impl MlrSearch {
         Some((Load::new(self.scale.load_at(load)), seconds))
     }
 
-    /// Takes the loss ratio of that trial, and whether the loss may be the rig's.
+    /// Takes the loss ratio of the trial of [`next_trial`](Self::next_trial), and whether the loss may be the rig's.
     pub fn on_loss(&mut self, loss_ratio: f64, is_rig_fault: bool) {
         match self.phase {
             SearchPhase::WarmUp(_) => {

@@ -23,7 +23,8 @@ impl LoadNomination {
     }
 }
 
-/// The kind of bound that a step beyond the known range should not find. If the trial is such a bound again, the steps grow.
+/// The kind of bound beyond which a step should lead. If the tried load is such a bound again, the
+/// next steps are larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MissedBound {
     Lower,
@@ -79,7 +80,8 @@ impl LoadSelector {
         &self.targets[self.targets.len() - 1]
     }
 
-    /// Returns the load that this goal wants to try; `None` if the goal is reached.
+    /// Returns the load that this goal wants to try, and moves on to finer targets when needed; `None` if
+    /// the goal is reached.
     pub(super) fn nominate_load(&mut self, view: SharedSearchData<'_>) -> Option<LoadNomination> {
         loop {
             let bounds = view.trials.relevant_bounds(self.current_target());
@@ -101,7 +103,7 @@ impl LoadSelector {
         }
     }
 
-    /// Records that its nomination was tried. Returns the new step of the whole search if that grows.
+    /// Records that the nominated load was tried. Returns the new step of the whole search if the step grows.
     pub(super) fn record_trial(&mut self, load: i64, trials: &TrialsByLoad) -> Option<i64> {
         let bounds = trials.relevant_bounds(self.current_target());
         let bound = match self.grows_at? {
@@ -154,7 +156,8 @@ impl LoadSelector {
         }
     }
 
-    /// Halves the start interval if it is nearly narrow enough, then tries its ends.
+    /// Chooses a load from the start interval: its middle, if halving makes the interval narrow enough, or else
+    /// one of its ends.
     fn choose_start_load(&self, bounds: LoadInterval) -> Option<i64> {
         let width = self.current_target().width;
         let half = match self.start {

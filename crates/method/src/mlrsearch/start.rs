@@ -29,7 +29,7 @@ pub(super) enum StartStep {
         stage: StartStage,
         load: i64,
     },
-    /// Two loads, low and high, or the same twice.
+    /// The first trials are over. The search begins between these two loads, low and high, which may be the same.
     Ready(i64, i64),
 }
 
@@ -53,7 +53,8 @@ impl FirstTrialTarget {
         loss_ratio: f64,
     ) -> StartStep {
         let forwarded = scale.load_at(load) * (1.0 - loss_ratio);
-        // The device loses the load above the searched one. The reciprocal first, as the reference library does.
+        // At the searched load, the device forwards this much and loses no more than the goal allows. The reciprocal
+        // is computed first, as in the reference library.
         let carried = scale.index_of(forwarded * (1.0 / (1.0 - self.loss_ratio)));
         let top = scale.top_index();
         match stage {
@@ -84,7 +85,7 @@ impl FirstTrialTarget {
     }
 }
 
-/// Makes a trial at `next`; without one, the search starts at the last trial's load.
+/// Returns a trial at `next`. If that is `None`, the search starts at the load of the last trial.
 fn start_step_for_load(next: Option<i64>, stage: StartStage, load: i64) -> StartStep {
     match next {
         Some(load) => StartStep::Trial { stage, load },

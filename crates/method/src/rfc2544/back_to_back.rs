@@ -116,12 +116,16 @@ impl BurstSearches {
             BoundCause::Rig => {
                 Some("the rig could not sustain the bursts above the longest that passed".to_owned())
             }
-            BoundCause::Range => Some(format!("a burst of {longest} frames passed: allow longer bursts")),
+            BoundCause::Range => Some(format!(
+                "the longest allowed burst, {longest} frames, passed without loss; allow longer bursts \
+                (--longest-burst)"
+            )),
             BoundCause::Device
                 if bursts.is_some_and(|bursts| bursts.mean > longest as f64 * NEAR_LONGEST_BURST_SHARE) =>
             {
                 Some(format!(
-                    "the result is next to the longest burst of {longest} frames: allow longer bursts"
+                    "the result is close to the longest allowed burst, {longest} frames; allow longer bursts \
+                    (--longest-burst)"
                 ))
             }
             BoundCause::Device => None,

@@ -1,6 +1,8 @@
 //! The frame-loss curve (RFC 2544, 26.3): from the maximum load down, until two successive trials lose nothing.
 
-use super::{FrameLossCurve, FrameLossPoint, Rfc2544Options, SizeBenchmark, build_timed_order, rig_fault};
+use super::{
+    FrameLossCurve, FrameLossPoint, Rfc2544Options, SizeBenchmark, build_timed_order, invalidity_reason,
+};
 use crate::{Load, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos, Ratio};
 
@@ -60,7 +62,7 @@ impl FrameLossTrials {
             // loss here; they have their own column.
             least_loss_percent: Ratio::new(result.lost.least, result.sent).percent(),
             most_loss_percent: Ratio::new(result.lost.most, result.sent).percent(),
-            rig_fault: rig_fault(result),
+            rig_fault: invalidity_reason(result),
         });
     }
 

@@ -34,17 +34,17 @@ fn judge_throughput(row: &SizeBenchmark, floor: &MinimumThroughput) -> Option<Ju
     let wanted = floor.required_load(row.frame_size_bytes, row.theoretical_frames_per_second)?;
     let criterion = format!("{} throughput of at least {wanted}", row.frame_size_bytes);
     let Some(bounds) = &row.throughput else {
-        return Some(JudgedCriterion::unknown(criterion, "it was not measured"));
+        return Some(JudgedCriterion::unknown(criterion, "the throughput was not measured"));
     };
     let carried = bounds.frames_per_second.unwrap_or(Load::ZERO);
     let lost_at = bounds.lost_at_frames_per_second;
     let (verdict, reason) = if carried >= wanted {
-        (MethodVerdict::Pass, format!("{carried} are carried"))
+        (MethodVerdict::Pass, format!("the device carries {carried}"))
     } else {
         match (lost_at, bounds.limited_by) {
             // A loss above the wanted load does not refute it.
             (Some(lost_at), BoundCause::Device) if lost_at <= wanted => {
-                (MethodVerdict::Fail, format!("{carried} are carried; frames are lost at {lost_at}"))
+                (MethodVerdict::Fail, format!("the device carries {carried}, but loses frames at {lost_at}"))
             }
             _ => (MethodVerdict::Unknown, describe_bounds(bounds)),
         }
@@ -56,12 +56,12 @@ fn describe_bounds(bounds: &ThroughputBounds) -> String {
     let carried = bounds.frames_per_second.unwrap_or(Load::ZERO);
     match (bounds.limited_by, bounds.lost_at_frames_per_second) {
         (BoundCause::Rig, Some(load)) => {
-            format!(
-                "{carried} are carried; the rig could not sustain the trial at {load}: the device may carry more"
-            )
+            format!("the device carries {carried} or more: the rig could not sustain the trial at {load}")
         }
-        (BoundCause::Device, Some(load)) => format!("{carried} are carried; frames are lost at {load}"),
-        _ => format!("{carried} are carried; no higher load was tried"),
+        (BoundCause::Device, Some(load)) => {
+            format!("the device carries {carried}, but loses frames at {load}")
+        }
+        _ => format!("the device carries {carried}; no higher load was tried"),
     }
 }
 
@@ -73,12 +73,12 @@ fn judge_latency(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
             Err(reason) => return JudgedCriterion::unknown(criterion, reason),
         };
     let Some(mean) = latency.mean_latency_ns else {
-        return JudgedCriterion::unknown(criterion, "no trial measured it");
+        return JudgedCriterion::unknown(criterion, "no trial measured the latency");
     };
     let bound = latency.bound_ns.map_or(0.0, |bound| bound.as_u64() as f64);
     // The measured mean may be wrong by the bound in both directions.
     let range = ValueRange { low: (mean.mean - bound).max(0.0) / 1e3, high: (mean.mean + bound) / 1e3 };
-    let judged = JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e3, "us");
+    let judged = JudgedCriterion::judge_upper_limit(criterion, range, most.as_u64() as f64 / 1e3, "us");
     // A benchmark that was interrupted does not pass.
     judged.require_all_trials(mean.count, latency.repetitions)
 }
@@ -97,12 +97,12 @@ fn judge_recovery(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
         Err(reason) => return JudgedCriterion::unknown(criterion, reason),
     };
     let Some(mean) = recovery.recovery_ns else {
-        return JudgedCriterion::unknown(criterion, "no trial measured it");
+        return JudgedCriterion::unknown(criterion, "no trial measured the recovery time");
     };
     // If one trial has no recovery, the mean has no upper bound.
     let high = if recovery.has_recovered_in_all_trials() { mean.mean / 1e6 } else { f64::INFINITY };
     let range = ValueRange { low: mean.mean / 1e6, high };
-    let judged = JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e6, "ms");
+    let judged = JudgedCriterion::judge_upper_limit(criterion, range, most.as_u64() as f64 / 1e6, "ms");
     judged.require_all_trials(mean.count, recovery.repetitions)
 }
 
@@ -115,16 +115,16 @@ fn judge_reset(outcome: Option<&PartOutcome<ResetTime>>, most: Nanos) -> JudgedC
     let [low, high] = [reset.least_outage_ns, reset.outage_ns].map(|time| time.as_u64() as f64 / 1e6);
     // An outage without an end has no upper bound.
     let range = ValueRange { low, high: if reset.is_back { high } else { f64::INFINITY } };
-    JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e6, "ms")
+    JudgedCriterion::judge_upper_limit(criterion, range, most.as_u64() as f64 / 1e6, "ms")
 }
 
-/// Returns the value of a part if it was measured at the throughput.
+/// Returns the value of a part if it was measured at the throughput; otherwise the reason why there is no such value.
 fn measured_at_throughput<T>(
     part: Option<&PartOutcome<T>>,
     basis: fn(&T) -> ThroughputBasis,
 ) -> Result<&T, String> {
     match part {
-        None => Err("it was not measured".to_owned()),
+        None => Err("this value was not measured".to_owned()),
         Some(PartOutcome::NotApplicable { reason } | PartOutcome::NotMeasured { reason }) => {
             Err(reason.clone())
         }
@@ -132,8 +132,8 @@ fn measured_at_throughput<T>(
             // Below the throughput the device may be quicker. A limit that holds there proves nothing.
             let ThroughputBasis { frames_per_second, is_throughput } = basis(value);
             let reason = format!(
-                "it was measured at {frames_per_second}, the highest load that was carried: the throughput is unknown, \
-                 because the rig could not sustain the trials above it"
+                "this value was measured at {frames_per_second}, the highest load that was carried: the \
+                 throughput is unknown, because the rig could not sustain the trials above that load"
             );
             if is_throughput { Ok(value) } else { Err(reason) }
         }
@@ -150,7 +150,7 @@ fn describe_unknown(row: &SizeBenchmark) -> Vec<String> {
     let faults = count_faults(row).into_iter().filter(|(_, count)| *count > 0);
     let faults = faults.map(|(what, count)| {
         let trials = if count == 1 { "trial" } else { "trials" };
-        format!("{size} {what}: {count} {trials} did not measure it")
+        format!("{size} {what}: {count} {trials} did not measure this value")
     });
     let parts = describe_unmeasured(&format!("{size} latency"), row.latency.as_ref())
         .into_iter()

@@ -155,7 +155,7 @@ impl Rfc2544Options {
         FrameSize::new(1518),
     ];
 
-    /// Throughput, latency, frame loss and back-to-back as the RFCs describe them: takes hours.
+    /// Throughput, latency, frame loss and back-to-back frames as the RFCs require them. The tests take hours.
     pub fn standard(line: BitRate) -> Self {
         Self {
             line_bits_per_second: line,
@@ -175,7 +175,8 @@ impl Rfc2544Options {
         }
     }
 
-    /// The tests of `standard` in minutes. The results are not those of RFC 2544.
+    /// The tests of [`standard`](Self::standard) with short trials, which take minutes. The results do not
+    /// conform to RFC 2544.
     pub fn quick(line: BitRate) -> Self {
         Self {
             durations: Rfc2544Durations::QUICK,
@@ -293,18 +294,19 @@ impl Rfc2544Options {
         if self.tests.contains(&Rfc2544Test::FrameLoss) && self.loss_step_percent > 10.0 {
             shortfalls.push(format!("frame loss: steps of {} %, not 10 %", self.loss_step_percent));
         }
-        shortfalls.extend(self.describe_cap());
+        shortfalls.extend(self.describe_maximum_below_line());
         shortfalls.extend(self.describe_short_waits());
         shortfalls
     }
 
-    /// Throughput, loss curve and bursts are to begin at the line's capacity. Describes a maximum load below it.
-    fn describe_cap(&self) -> Option<String> {
+    /// Describes a maximum load below the capacity of the line, if there is one. RFC 2544 requires that throughput,
+    /// loss curve and bursts begin at that capacity.
+    fn describe_maximum_below_line(&self) -> Option<String> {
         let mut sizes = self.frame_sizes_bytes.iter().copied();
         let size = sizes.find(|size| self.maximum_load(*size) < self.theoretical_load(*size))?;
         let most = self.maximum_load(size);
         let theoretical = self.theoretical_load(size);
-        Some(format!("loads of {size}: up to {most}, not {theoretical}"))
+        Some(format!("loads with frames of {size}: up to {most}, not {theoretical}"))
     }
 
     fn describe_short_waits(&self) -> Option<String> {
@@ -316,7 +318,9 @@ impl Rfc2544Options {
             && waits.settle_ns >= full.settle_ns;
         let TrialWaits { before_ns, late_frames_ns, settle_ns } = waits;
         (!is_full).then(|| {
-            format!("waits of a trial: {before_ns}, {late_frames_ns} and {settle_ns}, not 2s, 2s and 5s")
+            format!(
+                "waits of a trial: {before_ns}, {late_frames_ns} and {settle_ns} in place of 2s, 2s and 5s"
+            )
         })
     }
 }

@@ -4,7 +4,7 @@
 use super::{
     RecoveryBenchmark, RecoveryTrial, Rfc2544Options, SizeBenchmark, SkippedSizeReason, ThroughputBasis,
 };
-use super::{build_timed_order, rig_fault};
+use super::{build_timed_order, invalidity_reason};
 use crate::{Load, LoadStep, SampleStatistics, StreamTrial, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 
@@ -68,7 +68,7 @@ impl RecoveryTrials {
             is_recovered: false,
             overload_lost_frames,
             after_lost_frames,
-            note: rig_fault(result),
+            note: invalidity_reason(result),
         };
         // The lost frames are shown, but the rig may have caused them, so they make no recovery time.
         if trial.note.is_some() {
@@ -85,14 +85,15 @@ impl RecoveryTrials {
         if trial.after_lost_frames == 0 {
             // The RFC requires an overload. If no frame was lost, there was no overload, and the note says
             // that a recovery time of 0 means little.
-            let note = (trial.overload_lost_frames == 0).then(|| "the overload lost no frame".to_owned());
+            let note =
+                (trial.overload_lost_frames == 0).then(|| "no frame was lost during the overload".to_owned());
             return RecoveryTrial { recovery_ns: Some(Nanos::ZERO), is_recovered: true, note, ..trial };
         }
         // The stream that lost frames for the longest time decides. A stream with an unknown time may be that one.
         let lossy = after.iter().filter(|stream| stream.lost.most > 0);
         let times: Option<Vec<Nanos>> = lossy.map(|stream| stream.last_loss).collect();
         let Some(last) = times.and_then(|times| times.into_iter().max()) else {
-            let note = "it is not known when the last frame was lost".to_owned();
+            let note = "the time at which the last frame was lost is unknown".to_owned();
             return RecoveryTrial { note: Some(note), ..trial };
         };
         // The division comes first: multiplying a very long time first would overflow.

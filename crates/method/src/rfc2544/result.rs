@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Result of the method `rfc2544`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rfc2544Result {
-    /// Points in which the trials are shorter or fewer than the RFCs require. With such points, these are not
-    /// results of RFC 2544.
+    /// Points in which the trials are shorter or fewer than the RFCs require. If there are any, the results do not
+    /// conform to RFC 2544.
     pub shortfalls: Vec<String>,
     pub sizes: Vec<SizeBenchmark>,
     /// Result of the reset, with the smallest size.
@@ -63,7 +63,7 @@ impl<T> PartOutcome<T> {
 /// The throughput (RFC 2544, 26.1): the highest load that was carried in a trial of full length without loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThroughputBounds {
-    /// `None` if no load was carried, or none yet.
+    /// The highest load that was carried; `None` if no load was carried so far.
     pub frames_per_second: Option<Load>,
     /// The lowest load with loss; `None` if the maximum was carried.
     pub lost_at_frames_per_second: Option<Load>,
@@ -144,8 +144,9 @@ pub struct FrameLossPoint {
     pub sent_frames: u64,
     pub received_frames: u64,
     pub unsent_frames: u64,
-    /// `(sent - received) * 100 / sent`: the true value is between the two.
+    /// Lower bound of the loss, `(sent - received) * 100 / sent`.
     pub least_loss_percent: f64,
+    /// Upper bound of the loss.
     pub most_loss_percent: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rig_fault: Option<String>,
@@ -212,7 +213,7 @@ pub struct RecoveryTrial {
     pub is_recovered: bool,
     pub overload_lost_frames: u64,
     pub after_lost_frames: u64,
-    /// Reason why the recovery time is not known, or its meaning.
+    /// Reason why the recovery time is not known, or a remark about its meaning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }

@@ -32,8 +32,8 @@ pub(super) fn run_device(options: &Rfc2544Options, device: &SimulatedDevice) -> 
     run(options, |order| device.perform_trial(order))
 }
 
-/// A rig that catches up after being late in this share of the trials: the device may have dropped those frames for that
-/// alone.
+/// A rig that catches up after being late in this share of the trials: the device may have dropped those
+/// frames for that alone.
 struct BurstyRig {
     doubtful_percent: u64,
     random: u64,

@@ -4,7 +4,7 @@
 //! that passed must then pass in trials of full length. If it does not, the search goes down in growing steps
 //! and bisects again, in full length.
 
-use super::{Rfc2544Options, SizeBenchmark, ThroughputBounds, build_timed_order, rig_fault};
+use super::{Rfc2544Options, SizeBenchmark, ThroughputBounds, build_timed_order, invalidity_reason};
 use crate::bisection::{Bisection, BisectionOptions};
 use crate::{BoundCause, Load, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
@@ -72,7 +72,7 @@ impl ThroughputSearch {
     fn next_final_load(&self) -> Option<f64> {
         // Steps go down until a load passes. After that, halving is quicker.
         let Some(carried) = self.carried else { return self.next_unconfirmed_load() };
-        let reach = self.guide.search_reach();
+        let reach = self.guide.load_search_range();
         // If nothing failed, the maximum was carried, and there is no higher load to try.
         let upper = self.lowest_failed_load()?.load.min(reach.top);
         let middle = f64::midpoint(carried, upper);
@@ -89,8 +89,8 @@ impl ThroughputSearch {
         let found = self.guide.bounds().lower?;
         match self.failed {
             None => Some(found),
-            Some(failed) if failed.load > self.guide.search_reach().resolution => {
-                let resolution = self.guide.search_reach().resolution;
+            Some(failed) if failed.load > self.guide.load_search_range().resolution => {
+                let resolution = self.guide.load_search_range().resolution;
                 // The lowest load equals the resolution: the search cannot distinguish a smaller load from none.
                 Some((failed.load - self.step.max(resolution)).max(resolution))
             }
@@ -124,13 +124,16 @@ impl ThroughputSearch {
         // Steps grow only until a load passes. From then on the search halves the interval.
         if self.carried.is_none() {
             // The first step is as fine as the search was when it began to confirm.
-            self.step =
-                if self.failed.is_some() { self.step * 2.0 } else { self.guide.search_reach().resolution };
+            self.step = if self.failed.is_some() {
+                self.step * 2.0
+            } else {
+                self.guide.load_search_range().resolution
+            };
         }
-        if let Some(ceiling) = result.highest_load_of_rig() {
-            self.guide.lower_ceiling(ceiling);
+        if let Some(ceiling) = result.sent_load_if_beyond_rig() {
+            self.guide.limit_to_sent_load(ceiling);
         }
-        let is_rig = rig_fault(result).is_some();
+        let is_rig = invalidity_reason(result).is_some();
         self.failed =
             Some(FailedLoad { load, cause: if is_rig { BoundCause::Rig } else { BoundCause::Device } });
     }

@@ -26,7 +26,7 @@ pub(super) fn tabulate_comparison(result: &ComparisonResult) -> Vec<ResultTable>
     );
     for load in &result.loads {
         for row in &load.measures {
-            table.push_row(describe_measure(load, row));
+            table.push_row(build_measure_row(load, row));
         }
         table.notes.extend(load.measures.iter().filter_map(|row| advise_more_pairs(load, row)));
         if load.unusable_pairs > 0 {
@@ -41,7 +41,7 @@ pub(super) fn tabulate_comparison(result: &ComparisonResult) -> Vec<ResultTable>
     vec![table]
 }
 
-/// Number of pairs that would show a difference of this size, if the devices differ by it.
+/// Says how many pairs would show the difference, if the devices really differ as much as they seem to.
 fn advise_more_pairs(load: &LoadComparison, row: &MeasureComparison) -> Option<String> {
     let pairs = match row.finding {
         DifferenceFinding::NoDifferenceShown => sample_count_to_exclude(&row.difference, 0.0)?,
@@ -49,11 +49,11 @@ fn advise_more_pairs(load: &LoadComparison, row: &MeasureComparison) -> Option<S
     };
     let (name, of) = (row.measure.name(), load.load.frames_per_second);
     Some(format!(
-        "{of}: if the {name} differs by as much as here, about {pairs} pairs show it (--pairs {pairs})."
+        "{of}: if the {name} differs by as much as here, about {pairs} pairs would show it (--pairs {pairs})."
     ))
 }
 
-fn describe_measure(load: &LoadComparison, row: &MeasureComparison) -> Vec<String> {
+fn build_measure_row(load: &LoadComparison, row: &MeasureComparison) -> Vec<String> {
     let digits = match row.measure {
         ComparedMeasure::LossPercent => 4,
         ComparedMeasure::ReceivedFramesPerSecond => 1,

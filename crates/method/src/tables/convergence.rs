@@ -24,7 +24,8 @@ fn tabulate_streams(result: &ConvergenceResult) -> ResultTable {
     for stream in &result.streams {
         let SampleStatistics { count, min, mean, max, .. } = stream.loss_of_connectivity_ns;
         let milliseconds = |ns: f64| format_decimals(ns / 1e6, 3);
-        // A stream without losses has upper bounds only where the rig itself stood still, and nothing to take a mean of.
+        // If a stream lost no frame, its upper bounds only come from times in which the rig itself sent nothing, so
+        // there is no meaningful mean.
         let [least, mean, greatest] = if stream.affected_trials == 0 {
             ["0".to_owned(), String::new(), format!("0 to {}", milliseconds(max))]
         } else {
@@ -40,7 +41,8 @@ fn tabulate_streams(result: &ConvergenceResult) -> ResultTable {
         ]);
     }
     if let Some(SampleStatistics { count, min, mean, max, .. }) = result.convergence_ns {
-        // Bounds alone make no stream the slowest: they may be the doubts of a rig that stood still.
+        // If no stream lost a frame, there is no slowest stream: the upper bounds only come from times in which the
+        // rig itself sent nothing.
         let is_affected = result.streams.iter().any(|stream| stream.affected_trials > 0);
         let [min, mean, max] = [min, mean, max].map(|ns| format_decimals(ns / 1e6, 3));
         let trials = if count == 1 { "trial" } else { "trials" };
@@ -78,13 +80,13 @@ fn tabulate_trials(result: &ConvergenceResult) -> ResultTable {
     );
     for (trial, number) in result.trials.iter().zip(1..) {
         for row in &trial.streams {
-            table.push_row(describe_row(trial, number, row));
+            table.push_row(build_stream_row(trial, number, row));
         }
     }
     table
 }
 
-fn describe_row(trial: &ConvergenceTrial, number: u32, row: &StreamConnectivity) -> Vec<String> {
+fn build_stream_row(trial: &ConvergenceTrial, number: u32, row: &StreamConnectivity) -> Vec<String> {
     let outcome = match (trial.outcome, row.most_lost_frames) {
         (ConvergenceOutcome::Measured, 0) => "nothing was lost".to_owned(),
         (ConvergenceOutcome::Measured, _) => "measured".to_owned(),

@@ -16,7 +16,7 @@ pub(super) fn tabulate_loss_share(result: &LossShareResult) -> Vec<ResultTable> 
             "95 % to [%]",
             "Lost [frames]",
             "Worst run [%]",
-            "Runs of the rig",
+            "Not sustained by the rig",
         ],
     );
     for rate in &result.rates {

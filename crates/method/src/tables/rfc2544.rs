@@ -4,7 +4,7 @@ use super::{
     ResultTable, format_decimals, format_microseconds, format_milliseconds, format_optional_cell,
     format_rate_cell, format_size_cell,
 };
-use crate::line_rate::{megabits_per_second, percent_of};
+use crate::line_rate::{load_percent_or_zero, megabits_per_second};
 use crate::rfc2544::{
     BackToBackBenchmark, LatencyBenchmark, LatencyDefinition, PartOutcome, RecoveryBenchmark, Rfc2544Result,
     SizeBenchmark, ThroughputBasis,
@@ -62,7 +62,7 @@ fn tabulate_throughput(result: &Rfc2544Result) -> ResultTable {
             // The cause is final only after the search has ended.
             _ if !bounds.is_complete => "not complete",
             BoundCause::Device => "device",
-            BoundCause::Rig => "rig: device not limited up to this",
+            BoundCause::Rig => "rig: the device may carry more",
             BoundCause::Range => "highest load",
         };
         table.push_row(vec![
@@ -70,7 +70,7 @@ fn tabulate_throughput(result: &Rfc2544Result) -> ResultTable {
             format_rate_cell(theoretical),
             format_optional_cell(carried, format_rate_cell),
             format_optional_cell(carried, |load| format_decimals(megabits_per_second(load, size), 3)),
-            format_optional_cell(carried, |load| format_decimals(percent_of(load, theoretical), 3)),
+            format_optional_cell(carried, |load| format_decimals(load_percent_or_zero(load, theoretical), 3)),
             format_optional_cell(bounds.lost_at_frames_per_second, format_rate_cell),
             bounds.trials.to_string(),
             limit.to_owned(),
@@ -103,13 +103,13 @@ fn tabulate_latency(result: &Rfc2544Result) -> ResultTable {
         {
             add_basis_note(row.frame_size_bytes, latency.basis, &mut table.notes);
             add_uncounted_trials_note(row.frame_size_bytes, latency, &mut table.notes);
-            table.push_row(describe_latency(row.frame_size_bytes, latency));
+            table.push_row(build_latency_row(row.frame_size_bytes, latency));
         }
     }
     table
 }
 
-fn describe_latency(size: FrameSize, latency: &LatencyBenchmark) -> Vec<String> {
+fn build_latency_row(size: FrameSize, latency: &LatencyBenchmark) -> Vec<String> {
     let definition = match latency.definition {
         LatencyDefinition::BitForwarding => "first bit in to first bit out",
         LatencyDefinition::StoreAndForward => "last bit in to first bit out",
@@ -249,7 +249,7 @@ fn tabulate_bursts(result: &Rfc2544Result) -> ResultTable {
             table
                 .notes
                 .extend(invalid.map(|reason| format!("{}: not valid, {reason}.", row.frame_size_bytes)));
-            table.push_row(describe_bursts(row, part));
+            table.push_row(build_burst_row(row, part));
         }
     }
     table
@@ -259,7 +259,7 @@ fn format_microseconds_cell(ns: f64) -> String {
     format_decimals(ns / 1e3, 3)
 }
 
-fn describe_bursts(row: &SizeBenchmark, part: &BackToBackBenchmark) -> Vec<String> {
+fn build_burst_row(row: &SizeBenchmark, part: &BackToBackBenchmark) -> Vec<String> {
     vec![
         format_size_cell(row.frame_size_bytes),
         format_rate_cell(part.burst_frames_per_second),
@@ -295,7 +295,11 @@ fn tabulate_recovery(result: &Rfc2544Result) -> ResultTable {
             add_basis_note(size, part.basis, &mut table.notes);
             let mean = part.recovery_ns.iter();
             let mean = mean.map(|times| {
-                format!("{size}: average {} ms of {}.", format_decimals(times.mean / 1e6, 3), times.count)
+                format!(
+                    "{size}: {} ms on average, over {} trials.",
+                    format_decimals(times.mean / 1e6, 3),
+                    times.count
+                )
             });
             table.notes.extend(mean);
             add_recovery_trials(&mut table, size, part);

@@ -222,7 +222,7 @@ fn rig_limited_search_verdict_is_unknown() {
 #[test]
 fn a_plan_lists_equal_trials_once() {
     let options = &all_methods()[0];
-    let orders = options.rehearse_trials(&options.typical_device().unwrap()).unwrap();
+    let orders = options.rehearse_trials(&options.half_load_device().unwrap()).unwrap();
     let table = tabulate_plan(options, &orders);
     let of = |purpose: &str| table.rows.iter().filter(|row| row[1] == purpose).cloned().collect::<Vec<_>>();
     assert_eq!(of("latency").iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), ["5", "5"]);

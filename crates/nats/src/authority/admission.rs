@@ -1,4 +1,4 @@
-//! Admission of nodes: a name, a key and a use of a secret are recorded together, or not at all.
+//! Admits nodes: a name, a key and one use of a secret are recorded together, or not at all.
 
 use super::files::AuthorityFiles;
 use super::{
@@ -23,7 +23,7 @@ pub struct NodeAdmission {
     pub controller: String,
     /// The key for grants, hexadecimal; empty if only the certificate is renewed.
     pub grants: String,
-    /// The claims that the node shows to the server beside its certificate.
+    /// Claims (JWT) that the node shows to the server in addition to its certificate.
     #[serde(default)]
     pub user: String,
     /// Expiry of the certificate, in seconds since 1970.
@@ -37,12 +37,12 @@ pub struct NodeAdmission {
 /// The change that an admission made in the directory, so that it can be undone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum AdmissionChange {
-    /// No change: a renewal, or a repeated question after a lost answer.
+    /// No change: this is a renewal, or a repeated request after a lost answer.
     #[default]
     None,
-    /// A use of the secret, by a node that was in the fleet already.
+    /// One use of the secret, by a node that was already in the fleet.
     Secret,
-    /// A use of the secret, and a new name.
+    /// One use of the secret, and a new name.
     SecretAndName,
 }
 
@@ -57,7 +57,7 @@ pub struct NodeKeys {
 }
 
 impl NodeKeys {
-    /// The public keys that belong to this private key, PEM.
+    /// Computes the public keys that belong to this private key (PEM).
     pub fn from_private_key(private_key: &str) -> Result<Self, Error> {
         let pair = KeyPair::from_pem(private_key).map_err(certificate_error)?;
         let user = user_key::derive_user_key(private_key).map_err(Error::Certificate)?;
@@ -66,9 +66,9 @@ impl NodeKeys {
 }
 
 impl FleetAuthority {
-    /// Admits a node by its keys and uses `secret` up once. The admission is recorded completely or not at
-    /// all. The same key gets the same answer again; another key is refused. If a node asks again with the
-    /// same key and secret, its answer was lost, so this does not count as another use.
+    /// Admits a node with its keys, which counts as one use of `secret`. The admission is recorded completely or not
+    /// at all. A name that is in use is refused with another key. If a node asks again with the same key and secret,
+    /// its answer was lost: it gets the same answer, and this does not count as another use.
     pub fn admit_node(
         &self,
         name: &NodeName,
@@ -76,7 +76,7 @@ impl FleetAuthority {
         secret: &str,
         now: u64,
     ) -> Result<NodeAdmission, Error> {
-        if !subject::is_name(&name.0) || name.is_controller() {
+        if !subject::is_node_name(&name.0) || name.is_controller() {
             return Err(Error::Name(name.0.clone()));
         }
         let lock = self.lock_directory()?;
@@ -84,7 +84,7 @@ impl FleetAuthority {
         let admitted_by = secrets::hash_secret(secret);
         let is_repeated =
             known.as_ref().is_some_and(|node| node.has_keys(keys) && node.admitted_by == admitted_by);
-        // The secret is checked first: without a valid secret, nobody can find out which names exist.
+        // The secret is checked before the name: without a valid secret, nobody can find out which names exist.
         if !is_repeated {
             self.check_secret(secret, now)?;
         }
@@ -98,15 +98,16 @@ impl FleetAuthority {
         };
         let change = if is_repeated { AdmissionChange::None } else { change_by_use };
         let node = KeptNode { admitted_by, user_key: keys.user.clone(), ..node };
-        // In this order a crash costs a use of the secret; in the other order it would admit a node without a use.
+        // With this order, a crash in between only wastes a use of the secret. With the other order it would admit a
+        // node without a use.
         if !is_repeated {
             self.use_secret_once(secret, now)?;
             node.write_record(&self.files, name)?;
         }
         drop(lock);
-        // The directory does not change any more, so the signature is made without the lock.
+        // From here on the directory is not changed, so the certificate is signed without the lock.
         let certificate = self.issue_certificate(name, &node, now)?;
-        let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.signing_key()?);
+        let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.read_signing_key()?);
         let signing = signing.map_err(|_| Error::Damaged(SIGNING_KEY_FILE.to_owned()))?;
         let controller = encode_hex(signing.public_key().as_ref());
         Ok(NodeAdmission { controller, grants: node.grants, change, ..certificate })
@@ -133,11 +134,12 @@ impl FleetAuthority {
             let node = KeptNode::read_record(&self.files, name)?;
             KeptNode { admitted_by: String::new(), ..node }.write_record(&self.files, name)?;
         }
-        // This comes last: a crash before it costs a use of the secret and admits no node.
+        // This comes last: a crash before it only wastes a use of the secret, and admits no node.
         self.restore_secret_use(secret)
     }
 
-    /// Issues a new certificate to a node that is still in the fleet and has the same key. It carries no secret.
+    /// Issues a new certificate to a node that is still in the fleet and has the same key. The
+    /// answer contains no secret.
     pub fn renew_certificate(
         &self,
         name: &NodeName,
@@ -147,7 +149,7 @@ impl FleetAuthority {
         let lock = self.lock_directory()?;
         let node = KeptNode::read_record(&self.files, name).ok().filter(|node| node.has_keys(keys));
         let mut node = node.ok_or_else(|| Error::Unknown(name.clone()))?;
-        // An earlier version admitted it: from now on its claims are bound to its key.
+        // A node that an earlier version admitted has no user key yet. From now on its claims are bound to its key.
         if node.user_key != keys.user {
             node.user_key.clone_from(&keys.user);
             node.write_record(&self.files, name)?;
@@ -156,10 +158,10 @@ impl FleetAuthority {
         self.issue_certificate(name, &node, now)
     }
 
-    /// Issues the certificate. The key fields of the answer stay empty.
+    /// Issues a certificate and claims for the node. The key fields of the answer stay empty.
     fn issue_certificate(&self, name: &NodeName, node: &KeptNode, now: u64) -> Result<NodeAdmission, Error> {
         let mut parameters = CertificateParams::default();
-        // The certificate of a node must not pass for one of a server.
+        // The certificate of a node must not be usable as one of a server.
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let admitted = node.to_admitted_node(name);
         let public_key =
@@ -169,10 +171,10 @@ impl FleetAuthority {
         let issued = parameters.signed_by(&PeerPublicKey(public_key), &self.load_issuer()?);
         Ok(NodeAdmission {
             certificate: issued.map_err(certificate_error)?.pem(),
-            authority: self.certificate_pem()?,
+            authority: self.read_certificate_pem()?,
             controller: String::new(),
             grants: String::new(),
-            user: self.server_accounts()?.node_user_claims(&admitted)?,
+            user: self.read_server_accounts()?.node_user_claims(&admitted)?,
             expires: now + CERTIFICATE_VALID_DAYS * DAY,
             change: AdmissionChange::None,
         })
@@ -187,10 +189,10 @@ impl FleetAuthority {
         Ok(node.labels)
     }
 
-    /// The nodes of the fleet, each with its recorded facts.
-    pub fn enrolled_nodes(&self) -> Result<BTreeMap<NodeName, EnrolledNode>, Error> {
+    /// Reads the records of all nodes of the fleet.
+    pub fn read_enrolled_nodes(&self) -> Result<BTreeMap<NodeName, EnrolledNode>, Error> {
         let mut enrolled = BTreeMap::new();
-        for name in self.node_names()? {
+        for name in self.list_node_names()? {
             match KeptNode::read_record(&self.files, &name) {
                 Ok(KeptNode { labels, joined_at, .. }) => {
                     enrolled.insert(name, EnrolledNode { labels, joined_at });
@@ -203,14 +205,14 @@ impl FleetAuthority {
         Ok(enrolled)
     }
 
-    /// Removes a node from the fleet. It is cut off when the broker gets the list of the remaining nodes.
+    /// Removes a node from the fleet. It is disconnected when the message server gets the list of the remaining nodes.
     pub fn remove_node(&self, name: &NodeName) -> Result<(), Error> {
         let _lock = self.lock_directory()?;
         self.files.remove_file(&KeptNode::file_name(name))
     }
 }
 
-/// Facts about a node that the operator has without a message from it.
+/// Facts about a node that are known without a message from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnrolledNode {
     /// Labels from the operator.
@@ -229,13 +231,13 @@ pub(super) struct KeptNode {
     /// See [`NodeKeys::user`]; empty in records of earlier versions.
     #[serde(default)]
     user_key: String,
-    /// Hash of the secret that admitted it last.
+    /// Hash of the secret with which the node was admitted last.
     #[serde(default)]
     admitted_by: String,
     /// Time of its first admission, in seconds since 1970; absent in records of earlier versions.
     #[serde(default)]
     joined_at: Option<u64>,
-    /// Labels that the operator gave it.
+    /// Labels that the operator gave the node.
     #[serde(default)]
     pub(super) labels: OperatorLabels,
 }
@@ -274,7 +276,7 @@ impl KeptNode {
 
     pub(super) fn read_record(files: &AuthorityFiles, name: &NodeName) -> Result<Self, Error> {
         // The name becomes a file name, so it must not contain a path.
-        if !subject::is_name(&name.0) {
+        if !subject::is_node_name(&name.0) {
             return Err(Error::Name(name.0.clone()));
         }
         let text = files.read_file(&Self::file_name(name))?;

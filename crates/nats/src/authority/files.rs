@@ -56,7 +56,7 @@ impl AuthorityFiles {
         fs::remove_file(&path).map_err(file_error(&path))
     }
 
-    /// The parts before `ending` of all file names that end with it, in order.
+    /// Lists the file names that end with `ending`, without that ending, in order.
     pub(crate) fn names_with_ending(&self, ending: &str) -> Result<Vec<String>, Error> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.0).map_err(file_error(&self.0))? {

@@ -1,11 +1,11 @@
 //! Renews the certificate of the message server and of the enrolment server while they run.
 
-use super::{FleetAuthority, renewal_due};
+use super::{FleetAuthority, renewal_due_time};
 use crate::broker::{self, MessageServer, ServerSecurity};
 use crate::enrol::{self, EnrolServer};
 use std::sync::Arc;
 
-/// Renews the certificate after two thirds of its lifetime. The time is an argument.
+/// Renews the server certificate after two thirds of its lifetime. The callers pass in the time.
 #[derive(Debug)]
 pub struct ServerCertificateKeeper {
     authority: Arc<FleetAuthority>,
@@ -19,13 +19,13 @@ pub struct ServerCertificateKeeper {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RenewalError {
-    /// The authority did not issue one.
+    /// The authority did not issue a certificate.
     #[error(transparent)]
     Authority(#[from] super::Error),
-    /// The message server does not use it.
+    /// The message server does not use the new certificate.
     #[error(transparent)]
     Broker(#[from] broker::Error),
-    /// The enrolment server does not use it.
+    /// The enrolment server does not use the new certificate.
     #[error(transparent)]
     Door(#[from] enrol::Error),
 }
@@ -38,10 +38,10 @@ impl ServerCertificateKeeper {
         now: u64,
     ) -> Result<Self, super::Error> {
         let security = authority.issue_server_certificate_at(&names, now)?;
-        Ok(Self { authority, names, security, due: renewal_due(now), is_known_to_broker: true })
+        Ok(Self { authority, names, security, due: renewal_due_time(now), is_known_to_broker: true })
     }
 
-    /// The certificate with which both servers are started.
+    /// The current certificate, with which both servers are started.
     pub const fn security(&self) -> &ServerSecurity {
         &self.security
     }
@@ -56,7 +56,7 @@ impl ServerCertificateKeeper {
     ) -> Result<bool, RenewalError> {
         if now >= self.due {
             self.security = self.authority.issue_server_certificate_at(&self.names, now)?;
-            self.due = renewal_due(now);
+            self.due = renewal_due_time(now);
             self.is_known_to_broker = false;
         }
         if self.is_known_to_broker {
@@ -65,7 +65,7 @@ impl ServerCertificateKeeper {
         // If the broker fails below, the next call does this again, which does no harm.
         door.renew_certificate(&self.security)?;
         if let Some(broker) = broker {
-            broker.reload_configuration(&self.authority.system_user_credentials()?)?;
+            broker.reload_configuration(&self.authority.load_system_user_credentials()?)?;
         }
         self.is_known_to_broker = true;
         Ok(true)

@@ -1,4 +1,4 @@
-//! Secrets that admit nodes: limited in time and number, stored as hashes, revoked by their label.
+//! Secrets that admit nodes. They are limited in time and number, stored as hashes, and revoked by their label.
 
 use super::{Error, FleetAuthority, encode_hex, random_bytes};
 use serde::{Deserialize, Serialize};
@@ -16,16 +16,16 @@ impl std::fmt::Debug for JoinSecret {
     }
 }
 
-/// The conditions under which a secret is valid.
+/// Stored record of a secret: its hash, and the conditions under which it is valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretAllowance {
     /// The label that is used to revoke the secret.
     pub label: String,
     /// SHA-256 of the secret, hexadecimal.
     hash: String,
-    /// Number of nodes that it still admits; `None` is any number.
+    /// Number of nodes that the secret still admits; `None`: any number.
     pub uses: Option<u32>,
-    /// Its expiry, in seconds since 1970; `None` is never.
+    /// Time at which the secret expires, in seconds since 1970; `None`: never.
     pub until: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn hash_secret(secret: &str) -> String {
 }
 
 impl FleetAuthority {
-    /// All stored secrets, valid or not.
+    /// Reads the records of all secrets, valid or not.
     pub fn read_allowances(&self) -> Result<Vec<SecretAllowance>, Error> {
         if !self.files.has_file(SECRETS_FILE_NAME) {
             return Ok(Vec::new());
@@ -49,7 +49,7 @@ impl FleetAuthority {
         self.files.write_file(SECRETS_FILE_NAME, &text)
     }
 
-    /// Creates a secret for `uses` nodes, valid until a time in seconds since 1970.
+    /// Creates a secret for `uses` nodes that is valid until a time, in seconds since 1970.
     pub fn create_secret(
         &self,
         label: &str,
@@ -81,7 +81,7 @@ impl FleetAuthority {
         if is_good { Ok(()) } else { Err(Error::Secret) }
     }
 
-    /// Uses `secret` up once at `now` (seconds since 1970). The caller holds the lock.
+    /// Counts one use of `secret` at `now` (seconds since 1970). The caller holds the lock.
     pub(super) fn use_secret_once(&self, secret: &str, now: u64) -> Result<(), Error> {
         let mut allowances = self.read_allowances()?;
         let found = allowances.iter_mut().find(|it| it.is_valid_for(secret, now)).ok_or(Error::Secret)?;
@@ -102,7 +102,7 @@ impl FleetAuthority {
 
 impl SecretAllowance {
     fn is_valid_for(&self, secret: &str, now: u64) -> bool {
-        // Hashes are compared: the time of the comparison reveals nothing about the secret.
+        // Only hashes are compared, so the duration of the comparison reveals nothing about the secret.
         self.hash == hash_secret(secret) && self.uses != Some(0) && self.until.is_none_or(|until| now < until)
     }
 }

@@ -1,15 +1,15 @@
 //! Accounts and users of the message server, as claims (JWT of NATS, version 2) that the fleet's operator key signs.
 //!
-//! Each node has its own account: a file that the server reads when the node first connects. So admitting a node
-//! touches nothing else. An account in the server's configuration would need a reload of all accounts, during which
-//! nats-server 2.15.2 crashes if a node subscribes (a nil subscription list of the exporting account); 32 nodes that
-//! joined at once were enough.
+//! Each node has its own account, in a file that the server reads when the node first connects. So admitting a node
+//! changes nothing else. Accounts in the server's configuration would need a reload of all accounts, and during a
+//! reload nats-server 2.15.2 crashes if a node subscribes (nil subscription list of the exporting account). In a test,
+//! 32 nodes that joined at the same time caused this crash.
 //!
-//! The keys of operator and accounts are derived from one secret, so only that secret is stored. A user's key is derived
-//! from the private key of its certificate ([`crate::user_key`]), so claims are of use only to the owner of that key.
+//! The keys of operator and accounts are derived from one secret, so only that secret is stored. A user's key
+//! is derived from the private key of its certificate ([`crate::user_key`]), so claims are useful only to the
+//! owner of that key.
 //!
-//! Invariant: nobody can make claims for a node from the claims of another node, nor log in with the claims of
-//! another node.
+//! Invariant: with the claims of one node, nobody can make claims for another node or log in as another node.
 
 use super::{AdmittedNode, Error, encode_hex};
 use crate::subject::{self, SubjectPermissions};
@@ -33,9 +33,9 @@ impl std::fmt::Debug for ServerAccounts {
 /// An account as the server stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountClaims {
-    /// Its public key, which identifies it.
+    /// Public key of the account, which identifies it.
     pub id: String,
-    /// Its signed rights (JWT).
+    /// Signed rights of the account (JWT).
     pub claims: String,
 }
 
@@ -57,28 +57,30 @@ impl ServerAccounts {
         seed.ok().and_then(|seed| KeyPair::new_from_raw(kind, seed).ok()).ok_or_else(derivation_error)
     }
 
-    fn operator_key(&self) -> Result<KeyPair, Error> {
+    fn derive_operator_key(&self) -> Result<KeyPair, Error> {
         self.derive_key(KeyPairType::Operator, "operator")
     }
 
-    fn account_key(&self, name: &str) -> Result<KeyPair, Error> {
+    fn derive_account_key(&self, name: &str) -> Result<KeyPair, Error> {
         self.derive_key(KeyPairType::Account, &format!("account {name}"))
     }
 
+    /// Signs the claims of the fleet's operator, which name the system account.
     pub fn sign_operator_token(&self) -> Result<String, Error> {
-        let operator = self.operator_key()?;
-        let system = self.account_key(SYSTEM_ACCOUNT)?;
+        let operator = self.derive_operator_key()?;
+        let system = self.derive_account_key(SYSTEM_ACCOUNT)?;
         let nats = json!({"type": "operator", "version": 2, "system_account": system.public_key()});
         sign_claims(&operator, &ClaimSubject { id: &operator.public_key(), name: "packetrig", nats })
     }
 
-    /// Account of the server itself. It can use no subject of the fleet.
-    pub fn system_account(&self) -> Result<AccountClaims, Error> {
+    /// Claims of the server's own account. It can use no subject of the fleet.
+    pub fn system_account_claims(&self) -> Result<AccountClaims, Error> {
         self.sign_account_token(SYSTEM_ACCOUNT, true, json!({}))
     }
 
-    /// The controller's account: it alone has streams and records. It exports the subjects to and from nodes.
-    pub fn control_account(&self) -> Result<AccountClaims, Error> {
+    /// Claims of the controller's account, the only one with streams and records. It exports the subjects
+    /// to and from nodes.
+    pub fn control_account_claims(&self) -> Result<AccountClaims, Error> {
         let to_nodes = subject::subjects_to_node("*");
         let from_nodes = subject::subjects_from_node("*");
         let exports = to_nodes.iter().map(|at| export_entry("stream", at));
@@ -87,11 +89,11 @@ impl ServerAccounts {
         self.sign_account_token(CONTROL_ACCOUNT, true, json!({"exports": exports}))
     }
 
-    /// The account of a node, with its own subjects and nothing else.
+    /// Claims of a node's account, with the subjects of the node only.
     pub fn node_account_claims(&self, node: &AdmittedNode) -> Result<AccountClaims, Error> {
-        // The server publishes the confirmation of a segment to whatever reply subject its sender gave, without regard
-        // to the sender's rights. In an account with only the node's own subjects that reaches nobody else.
-        let control = self.account_key(CONTROL_ACCOUNT)?.public_key();
+        // The server publishes the confirmation of a segment to the reply subject that the sender chose, without
+        // checking the sender's rights. In an account with only the node's own subjects, that reaches no other member.
+        let control = self.derive_account_key(CONTROL_ACCOUNT)?.public_key();
         let to_node = subject::subjects_to_node(&node.name.0);
         let subjects_from_node = subject::subjects_from_node(&node.name.0);
         let imports = to_node.iter().map(|at| import_entry("stream", at, &control));
@@ -99,17 +101,19 @@ impl ServerAccounts {
             .chain(subjects_from_node.iter().map(|at| import_entry("service", at, &control)))
             .collect();
         // A node without a user key cannot sign, so its claims are accepted as they are.
-        self.sign_account_token(&node_account(node), !node.user_key.is_empty(), json!({"imports": imports}))
+        let can_sign = !node.user_key.is_empty();
+        self.sign_account_token(&node_account_name(node), can_sign, json!({"imports": imports}))
     }
 
-    /// The id of a node's account.
+    /// ID (public key) of a node's account.
     pub(crate) fn account_id(&self, node: &AdmittedNode) -> Result<String, Error> {
-        Ok(self.account_key(&node_account(node))?.public_key())
+        Ok(self.derive_account_key(&node_account_name(node))?.public_key())
     }
 
     /// Claims that a node shows to the server.
     pub fn node_user_claims(&self, node: &AdmittedNode) -> Result<String, Error> {
-        self.sign_user_token(&node_account(node), &node.user_key, &subject::node_permissions(&node.name.0))
+        let permissions = subject::node_permissions(&node.name.0);
+        self.sign_user_token(&node_account_name(node), &node.user_key, &permissions)
     }
 
     /// Claims that the controller shows; `user_key` is its user key.
@@ -117,21 +121,21 @@ impl ServerAccounts {
         self.sign_user_token(CONTROL_ACCOUNT, user_key, &subject::controller_permissions())
     }
 
-    /// Claims for removing accounts, and for asking when the server read its configuration.
+    /// Claims of the user that removes accounts, and that asks when the server read its configuration.
     pub(crate) fn system_user_claims(&self, user_key: &str) -> Result<String, Error> {
         let publish = vec![ACCOUNT_REMOVAL_SUBJECT.to_owned(), SERVER_FACTS_SUBJECT.to_owned()];
         let subscribe = vec![format!("{}.>", subject::inbox_prefix(ACCOUNT_REMOVAL_USER))];
         self.sign_user_token(SYSTEM_ACCOUNT, user_key, &SubjectPermissions { publish, subscribe })
     }
 
-    /// The signed order to remove accounts.
+    /// Signs an order to remove these accounts.
     pub(crate) fn sign_removal_order(&self, accounts: &[String]) -> Result<String, Error> {
-        let operator = self.operator_key()?;
+        let operator = self.derive_operator_key()?;
         let nats = json!({"type": "generic", "version": 2, "accounts": accounts});
         sign_claims(&operator, &ClaimSubject { id: &operator.public_key(), name: "removal", nats })
     }
 
-    /// Claims of an account. With `signs`, its users must prove that they have their key.
+    /// Signs the claims of an account. `signs`: its users must prove that they have their key.
     fn sign_account_token(
         &self,
         name: &str,
@@ -150,8 +154,8 @@ impl ServerAccounts {
         if let (Value::Object(nats), Value::Object(particulars)) = (&mut nats, particulars) {
             nats.extend(particulars);
         }
-        let id = self.account_key(name)?.public_key();
-        let claims = sign_claims(&self.operator_key()?, &ClaimSubject { id: &id, name, nats })?;
+        let id = self.derive_account_key(name)?.public_key();
+        let claims = sign_claims(&self.derive_operator_key()?, &ClaimSubject { id: &id, name, nats })?;
         Ok(AccountClaims { id, claims })
     }
 
@@ -167,11 +171,11 @@ impl ServerAccounts {
             "pub": {"allow": publish}, "sub": {"allow": subscribe},
             "subs": -1, "data": -1, "payload": -1,
         });
-        sign_claims(&self.account_key(account)?, &ClaimSubject { id: user_key, name: account, nats })
+        sign_claims(&self.derive_account_key(account)?, &ClaimSubject { id: user_key, name: account, nats })
     }
 }
 
-/// Names of accounts; names of node accounts have another form.
+/// Name of the controller's account. Names of node accounts have another form, see [`node_account_name`].
 const CONTROL_ACCOUNT: &str = "CONTROL";
 const SYSTEM_ACCOUNT: &str = "SYSTEM";
 /// Name of the user that removes accounts.
@@ -181,9 +185,10 @@ pub(crate) const ACCOUNT_REMOVAL_SUBJECT: &str = "$SYS.REQ.CLAIMS.DELETE";
 /// Subject of questions about the server itself.
 pub(crate) const SERVER_FACTS_SUBJECT: &str = "$SYS.REQ.SERVER.PING.VARZ";
 
-fn node_account(node: &AdmittedNode) -> String {
+fn node_account_name(node: &AdmittedNode) -> String {
     let bare = format!("node {}", node.common_name());
-    // A node that an earlier version admitted has no user key. Its claims are a bearer's until it renews its certificate.
+    // A node that an earlier version admitted has no user key. Until it renews its certificate, anyone who has its
+    // claims can use them (bearer token).
     if node.user_key.is_empty() { bare } else { format!("{bare} {}", node.user_key) }
 }
 
@@ -202,12 +207,12 @@ fn import_entry(kind: &str, at: &str, account: &str) -> Value {
 /// Formats claims with this id as JSON.
 fn claims_json(id: &str, issuer: &KeyPair, subject: &ClaimSubject<'_>) -> String {
     let ClaimSubject { id: of, name, nats } = subject;
-    // The time of issue is constant, so the same claims give the same token, which need not be written again.
+    // The time of issue is constant, so the same claims always give the same token, and its file need not be rewritten.
     json!({"jti": id, "iat": 1, "iss": issuer.public_key(), "sub": of, "name": name, "nats": nats})
         .to_string()
 }
 
-/// A signed token: header, claims, and the issuer's signature over both.
+/// Builds a signed token: header, claims, and the issuer's signature over both.
 fn sign_claims(issuer: &KeyPair, subject: &ClaimSubject<'_>) -> Result<String, Error> {
     let id = encode_hex(&Sha256::digest(claims_json("", issuer, subject)));
     let header = BASE64.encode(r#"{"typ":"JWT","alg":"ed25519-nkey"}"#);

@@ -22,8 +22,8 @@ fn authority_files_are_private_and_reopened_unchanged() {
         assert_eq!(mode, 0o600, "{:?}", entry.file_name());
     }
     let again = FleetAuthority::open_or_create(&directory).expect("it is there");
-    assert_eq!(again.certificate_pem().expect("kept"), authority.certificate_pem().expect("kept"));
-    assert_eq!(again.signing_key().expect("kept"), authority.signing_key().expect("kept"));
+    assert_eq!(again.read_certificate_pem().expect("kept"), authority.read_certificate_pem().expect("kept"));
+    assert_eq!(again.read_signing_key().expect("kept"), authority.read_signing_key().expect("kept"));
 }
 
 fn admit(authority: &FleetAuthority, name: &str, key: &NodeKeys) -> Result<NodeAdmission, Error> {
@@ -42,9 +42,9 @@ fn node_name_belongs_to_first_key() {
     for bad in ["controller", "A", "a.b", "", ">"] {
         assert!(matches!(admit(&authority, bad, &key), Err(Error::Name(_))), "{bad}");
     }
-    assert_eq!(authority.node_names().expect("listed"), std::slice::from_ref(&name));
+    assert_eq!(authority.list_node_names().expect("listed"), std::slice::from_ref(&name));
     authority.remove_node(&name).expect("it is there");
-    assert_eq!(authority.node_names().expect("listed"), []);
+    assert_eq!(authority.list_node_names().expect("listed"), []);
 }
 
 #[test]
@@ -52,12 +52,12 @@ fn whoever_has_no_good_secret_reserves_no_name() {
     let (_place, authority) = authority();
     let name = NodeName("a".into());
     assert!(matches!(authority.admit_node(&name, &keys(), "00", 1000), Err(Error::Secret)));
-    assert_eq!(authority.node_names().expect("listed"), []);
+    assert_eq!(authority.list_node_names().expect("listed"), []);
     let once = authority.create_secret("bench", Some(1), None).expect("made");
     authority.admit_node(&name, &keys(), &once.0, 1000).expect("the name is free");
     let second = authority.admit_node(&NodeName("b".into()), &keys(), &once.0, 1000);
     assert!(matches!(second, Err(Error::Secret)), "used up");
-    assert_eq!(authority.node_names().expect("listed"), [name]);
+    assert_eq!(authority.list_node_names().expect("listed"), [name]);
 }
 
 #[test]
@@ -82,8 +82,8 @@ fn renewal_binds_claims_of_older_membership() {
     let earlier = NodeKeys { user: String::new(), ..own.clone() };
     admit(&authority, "a", &earlier).expect("the name is free");
     let account = || {
-        let admitted = authority.admitted_node(&name).expect("read").expect("it is there");
-        authority.server_accounts().expect("made").node_account_claims(&admitted).expect("made").id
+        let admitted = authority.read_admitted_node(&name).expect("read").expect("it is there");
+        authority.read_server_accounts().expect("made").node_account_claims(&admitted).expect("made").id
     };
     let before = account();
     authority.renew_certificate(&name, &own, 2000).expect("it is in the fleet");
@@ -97,11 +97,11 @@ fn concurrent_opens_create_one_authority() {
     let all: std::collections::BTreeSet<_> = std::thread::scope(|scope| {
         let open = || {
             let own = FleetAuthority::open_or_create(directory).expect("it is founded");
-            let accounts = own.server_accounts().expect("it has them");
+            let accounts = own.read_server_accounts().expect("it has them");
             (
-                own.certificate_pem().expect("it has one"),
+                own.read_certificate_pem().expect("it has one"),
                 accounts.sign_operator_token().expect("it signs"),
-                own.signing_key().expect("it has"),
+                own.read_signing_key().expect("it has"),
             )
         };
         let opening: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
@@ -125,7 +125,7 @@ fn single_use_secret_admits_one_node() {
         let asking: Vec<_> = (0..8).map(|number| scope.spawn(move || ask(number))).collect();
         asking.into_iter().filter_map(|it| it.join().ok()).filter(|is_in| *is_in).count()
     });
-    assert_eq!((let_in, authority.node_names().expect("listed").len()), (1, 1));
+    assert_eq!((let_in, authority.list_node_names().expect("listed").len()), (1, 1));
 }
 
 #[test]
@@ -172,15 +172,15 @@ fn repeated_admission_is_free_and_undo_is_complete() {
     assert_eq!(first.grants, again.grants);
     // Undoing an admission that changed nothing takes nothing away.
     authority.undo_admission(&name, &again, &once.0).expect("nothing to do");
-    assert_eq!(authority.node_names().expect("listed"), std::slice::from_ref(&name));
+    assert_eq!(authority.list_node_names().expect("listed"), std::slice::from_ref(&name));
     assert!(matches!(
         authority.admit_node(&NodeName("b".into()), &keys(), &once.0, 1000),
         Err(Error::Secret)
     ));
     authority.undo_admission(&name, &first, &once.0).expect("it can");
-    assert_eq!(authority.node_names().expect("listed"), []);
+    assert_eq!(authority.list_node_names().expect("listed"), []);
     let other = authority.admit_node(&name, &keys(), &once.0, 1000).expect("name and use are there again");
     authority.undo_admission(&name, &first, &once.0).expect("it can");
-    assert_eq!(authority.node_names().expect("listed"), [name], "another one has the name by now");
+    assert_eq!(authority.list_node_names().expect("listed"), [name], "another one has the name by now");
     assert_ne!(other.grants, first.grants);
 }

@@ -1,4 +1,5 @@
-//! The account files of nodes: one is written when a node is admitted, and the server itself removes it with the node.
+//! Account files of nodes. A file is written when its node is admitted, and the server deletes it when
+//! the node is removed.
 //!
 //! Invariant: an existing file is complete.
 
@@ -21,7 +22,7 @@ fn account_path(setup: &BrokerSetup, id: &str) -> PathBuf {
 
 /// Adds the account of a node, which the server reads when the node connects.
 pub(super) fn add_node_account(setup: &BrokerSetup, node: &AdmittedNode) -> Result<(), Error> {
-    if !subject::is_name(&node.name.0) {
+    if !subject::is_node_name(&node.name.0) {
         return Err(Error::Name(node.name.0.clone()));
     }
     let Some(security) = &setup.security else { return Ok(()) };
@@ -34,7 +35,7 @@ pub(super) fn add_node_account(setup: &BrokerSetup, node: &AdmittedNode) -> Resu
     private_files::replace_file(&file, claims).map_err(server_io_error(file.display().to_string()))
 }
 
-/// Writes the missing accounts. Returns the accounts that belong to no node of the list.
+/// Writes the missing account files. Returns the IDs of accounts that belong to none of these nodes.
 pub(super) fn write_missing_accounts(
     setup: &BrokerSetup,
     nodes: &[AdmittedNode],
@@ -44,8 +45,10 @@ pub(super) fn write_missing_accounts(
     let shown = directory.display().to_string();
     private_files::create_directories(&directory).map_err(server_io_error(&shown))?;
     // The server writes files for its preloaded accounts as well.
-    let mut wanted =
-        BTreeSet::from([security.accounts.system_account()?.id, security.accounts.control_account()?.id]);
+    let mut wanted = BTreeSet::from([
+        security.accounts.system_account_claims()?.id,
+        security.accounts.control_account_claims()?.id,
+    ]);
     for node in nodes {
         add_node_account(setup, node)?;
         wanted.insert(security.accounts.account_id(node)?);
@@ -72,7 +75,7 @@ pub(super) fn delete_account_files(setup: &BrokerSetup, accounts: &[String]) -> 
     Ok(())
 }
 
-/// Makes the server cut off these accounts and delete them.
+/// Makes the server disconnect the users of these accounts and delete the accounts.
 pub(super) fn remove_accounts(
     setup: &BrokerSetup,
     accounts: &ServerAccounts,

@@ -1,9 +1,9 @@
-//! The server's configuration file: a pure function of its setup.
+//! Builds the server's configuration file from its setup.
 //!
-//! Every connection needs a certificate of the authority and claims that the fleet's operator key has signed. Everything
-//! is denied that these claims do not allow by name. The file names no node, so nodes come and go without a reload.
+//! Every connection needs a certificate of the authority, and claims that the fleet's operator key has signed. Only
+//! what these claims name is allowed. The file names no node, so nodes can be added and removed without a reload.
 //!
-//! Paths lead through the server's working directory: its user may not look into the directories above.
+//! All paths begin at the server's working directory, because its user may not read the directories above.
 
 use super::accounts::accounts_directory;
 use super::{BrokerSetup, TlsFiles};
@@ -32,12 +32,12 @@ pub struct ServerSecurity {
 }
 
 /// Path of the configuration file for the server.
-pub(super) fn path_for_server() -> PathBuf {
+pub(super) fn configuration_path_for_server() -> PathBuf {
     super::configuration_file(Path::new(WORKING_DIRECTORY))
 }
 
-/// The configuration file as text.
-pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
+/// Builds the text of the configuration file.
+pub fn build_configuration(setup: &BrokerSetup) -> Result<String, Error> {
     let setup = &BrokerSetup { directory: WORKING_DIRECTORY.into(), ..setup.clone() };
     let mut lines = vec![
         format!("server_name: {}", quote_string(&server_name(setup))),
@@ -50,7 +50,7 @@ pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
         format!("logfile_size_limit: {LOG_BYTES}\nlogfile_max_num: {MAX_LOG_FILES}"),
         format!("jetstream {{\n  store_dir: {}", quoted_path(&setup.directory.join("store"))),
         format!("  max_file_store: {}\n  max_memory_store: {MEMORY_STORE_BYTES}", setup.store_room),
-        // By default the server writes to disk every two minutes.
+        // By default the server syncs its files to the disk only every two minutes.
         "  sync_interval: always\n}".to_owned(),
     ];
     if let Some(security) = &setup.security {
@@ -68,13 +68,14 @@ pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
 
 /// Configuration lines: the trusted operator, the permanent accounts, and the directory of the nodes' accounts.
 fn account_configuration_lines(setup: &BrokerSetup, accounts: &ServerAccounts) -> Result<[String; 7], Error> {
-    let system = accounts.system_account()?;
-    let control = accounts.control_account()?;
+    let system = accounts.system_account_claims()?;
+    let control = accounts.control_account_claims()?;
     let directory = quoted_path(&accounts_directory(setup));
     Ok([
         format!("operator: {}", quote_string(&accounts.sign_operator_token()?)),
         format!("system_account: {}", quote_string(&system.id)),
-        // Without `allow_delete` the server would not obey `ACCOUNT_REMOVAL_SUBJECT`, which cuts removed nodes off.
+        // Without `allow_delete` the server would refuse orders on `ACCOUNT_REMOVAL_SUBJECT`, which disconnect removed
+        // nodes.
         format!("resolver: {{ type: full, dir: {directory}, allow_delete: true }}"),
         "resolver_preload: {".to_owned(),
         format!("  {}: {}", system.id, quote_string(&system.claims)),
@@ -120,7 +121,7 @@ mod tests {
             security: None,
             nodes: Vec::new(),
         };
-        let text = configuration(&setup).expect("it has no keys");
+        let text = build_configuration(&setup).expect("it has no keys");
         let store = "store_dir: \"/proc/self/cwd/store\"";
         for line in
             ["sync_interval: always", "ping_interval: \"2s\"", "ping_max: 2", "max_file_store: 7", store]

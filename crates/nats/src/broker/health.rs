@@ -1,10 +1,10 @@
-//! Checks that the server's store works: the store of a running process can have failed.
+//! Checks that the server's store works, because the store can fail while the process keeps running.
 //!
 //! nats-server switches its store off when the disk is full. It does not switch the store on again when there is space;
 //! only a restart does. So this thread writes regularly, checks the disk, and requests a restart once there is space.
 //! Confirmed data is on the disk, and nodes keep unconfirmed data.
 //!
-//! Invariant: the server is not restarted for its store while the disk is full: it would not come up.
+//! Invariant: the server is not restarted because of its store while the disk is full, because it would not start.
 
 use crate::fabric::NatsFabric;
 use crate::records::NatsRecords;
@@ -21,13 +21,13 @@ use std::time::Duration;
 const HEALTH_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Key of the record that is written. Its value does not matter.
 const HEALTH_RECORD_KEY: &str = "health.server";
-/// A disk with less free space is full.
+/// A disk with less free space than this counts as full.
 const FULL_DISK_BYTES: u64 = 1 << 20;
-/// Free space with which a server can work again.
+/// Minimum free space for a restart of the server.
 const ENOUGH_DISK_BYTES: u64 = 16 << 20;
 /// Consecutive failed writes before the server is restarted.
 const MAX_FAILED_WRITES: u32 = 3;
-/// Pause between two restarts. It doubles as long as nothing improves.
+/// First pause between two restarts. It doubles as long as the store does not work.
 const FIRST_RESTART_PAUSE_NS: u64 = 15_000_000_000;
 const MAX_RESTART_PAUSE_NS: u64 = 300_000_000_000;
 
@@ -36,7 +36,7 @@ const MAX_RESTART_PAUSE_NS: u64 = 300_000_000_000;
 pub struct BrokerHealth {
     /// Time of the check, in nanoseconds since 1970 (UTC).
     pub checked_wall_ns: u64,
-    /// Reason why its store keeps nothing; absent if the store works.
+    /// Reason why the store cannot store anything; absent if the store works.
     pub failure: Option<String>,
     /// Bytes free on its disk, if known.
     pub disk_free: Option<u64>,
@@ -45,7 +45,7 @@ pub struct BrokerHealth {
     pub needs_restart: bool,
 }
 
-/// Checks the store in its own thread, until it is dropped.
+/// Checks the store on its own thread, until this is dropped.
 #[derive(Debug)]
 pub struct HealthWatch {
     found: Receiver<BrokerHealth>,
@@ -56,7 +56,7 @@ pub struct HealthWatch {
 
 impl HealthWatch {
     /// Watches the server that `fabric` reaches; its files are in `directory`.
-    pub fn start_thread(fabric: NatsFabric, directory: &Path) -> std::io::Result<Self> {
+    pub fn start_watching(fabric: NatsFabric, directory: &Path) -> std::io::Result<Self> {
         let (tell, found) = channel();
         let (over, ended) = channel();
         let directory = directory.to_owned();
@@ -66,7 +66,7 @@ impl HealthWatch {
         Ok(Self { found, over: Some(over), thread: Some(thread) })
     }
 
-    /// The newest result since the last call.
+    /// Returns the newest result since the last call, if there is one.
     pub fn take_newest_health(&self) -> Option<BrokerHealth> {
         let mut all = self.found.try_iter();
         let first = all.next()?;
@@ -105,7 +105,8 @@ impl StoreHealthProbe {
         while ended.recv_timeout(HEALTH_WRITE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             let failure = self.write_probe_record().err().map(|error| error.to_string());
             let disk_free = disk::free_bytes(&self.directory).ok();
-            let needs_restart = self.rule.needs_restart(failure.is_none(), disk_free, monotonic_ns());
+            let needs_restart =
+                self.rule.decide_restart_after_write(failure.is_none(), disk_free, monotonic_ns());
             // A full disk is reported even while a write as small as this one still works.
             let failure = failure.or_else(|| {
                 disk_free.is_some_and(|free| free < FULL_DISK_BYTES).then(|| "its disk is full".to_owned())
@@ -119,7 +120,7 @@ impl StoreHealthProbe {
 
     /// Writes a record as a controller does.
     fn write_probe_record(&mut self) -> Result<(), Error> {
-        // Put back only after a success: after a failure the next write opens a new connection.
+        // The connection is kept only after a success: after a failure the next write opens a new one.
         let mut records = match self.records.take() {
             Some(records) => records,
             None => self.fabric.open_records()?,
@@ -139,7 +140,7 @@ impl StoreHealthProbe {
     }
 }
 
-/// Decides when the server is restarted.
+/// Decides when the server must be restarted.
 #[derive(Debug, Default)]
 struct RepairRule {
     failures: u32,
@@ -149,9 +150,10 @@ struct RepairRule {
 }
 
 impl RepairRule {
-    /// Counts one more write, and returns true if the server must be restarted now.
-    fn needs_restart(&mut self, is_written: bool, disk_free: Option<u64>, now_ns: u64) -> bool {
-        // Remembered until the restart: the server does not switch its store on again, even with space by now.
+    /// Counts the outcome of one write, and returns whether the server must be restarted now.
+    fn decide_restart_after_write(&mut self, is_written: bool, disk_free: Option<u64>, now_ns: u64) -> bool {
+        // This is remembered until the restart, because the server does not switch its store on again when there is
+        // space.
         self.was_full |= disk_free.is_some_and(|free| free < FULL_DISK_BYTES);
         self.failures = if is_written { 0 } else { self.failures.saturating_add(1) };
         let is_ill = self.was_full || self.failures >= MAX_FAILED_WRITES;
@@ -185,25 +187,28 @@ mod tests {
     #[test]
     fn full_store_is_restarted_once_there_is_room() {
         let mut rule = RepairRule::default();
-        assert!(!rule.needs_restart(true, Some(1 << 30), 0));
-        assert!(!rule.needs_restart(true, Some(0), 0), "writes may still find room in a block");
+        assert!(!rule.decide_restart_after_write(true, Some(1 << 30), 0));
+        assert!(!rule.decide_restart_after_write(true, Some(0), 0), "writes may still find room in a block");
         assert!(
-            (1..100).all(|second| !rule.needs_restart(false, Some(FULL_DISK_BYTES + 1), second * SECOND)),
+            (1..100).all(|second| {
+                !rule.decide_restart_after_write(false, Some(FULL_DISK_BYTES + 1), second * SECOND)
+            }),
             "no room yet"
         );
-        assert!(rule.needs_restart(false, Some(ENOUGH_DISK_BYTES), 100 * SECOND));
-        assert!(!rule.needs_restart(true, Some(ENOUGH_DISK_BYTES), 101 * SECOND), "once");
+        assert!(rule.decide_restart_after_write(false, Some(ENOUGH_DISK_BYTES), 100 * SECOND));
+        assert!(!rule.decide_restart_after_write(true, Some(ENOUGH_DISK_BYTES), 101 * SECOND), "once");
     }
 
     #[test]
     fn failing_store_is_restarted_with_backoff() {
         let mut rule = RepairRule::default();
         let starts: Vec<u64> =
-            (0..600).filter(|second| rule.needs_restart(false, None, second * SECOND)).collect();
+            (0..600).filter(|second| rule.decide_restart_after_write(false, None, second * SECOND)).collect();
         assert_eq!(starts, [2, 17, 47, 107, 227, 467]);
         let mut once = RepairRule::default();
-        let flaky =
-            (0..600).filter(|second| once.needs_restart(second % 3 == 0, Some(1 << 40), second * SECOND));
+        let flaky = (0..600).filter(|second| {
+            once.decide_restart_after_write(second % 3 == 0, Some(1 << 40), second * SECOND)
+        });
         assert_eq!(flaky.count(), 0, "a write that fails now and then is no reason");
     }
 }

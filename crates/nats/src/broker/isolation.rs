@@ -1,11 +1,11 @@
 //! The user of the server, and the files that this user can reach: the program and the directory.
 //!
-//! If root starts the server, the server has its own user, so that it can read neither the keys beside its directory nor any other
-//! file of root's. The thread that starts it acts as that user, and so do threads that write files for it: root opens no file in a
-//! directory where the server may have put links. The directories above need not be open to the user, because the descriptors of
-//! its program and its directory are opened before.
+//! If root starts the server, the server gets its own user, so that it can read neither the keys beside its directory
+//! nor any other file of root. The thread that starts the server acts as that user, and so do threads that write files
+//! for it: root must not open files in a directory where the server may have put links. The user needs no access to
+//! the directories above, because the descriptors of its program and its directory are opened before.
 //!
-//! Must be prepared before this process gives up its capabilities. None is needed afterwards.
+//! The isolation must be prepared before this process gives up its capabilities. Afterwards it needs none.
 
 mod user;
 
@@ -27,7 +27,7 @@ const OTHERS_EXECUTE_MODE: u32 = 0o001;
 /// The user that the server runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerUser {
-    /// A user that nothing else runs as.
+    /// A user as which no other program runs.
     Own(ProcessUser),
     /// The server runs as the user of this process; the text is the reason.
     Starter(String),
@@ -57,10 +57,10 @@ pub struct ServerIsolation {
 }
 
 impl ServerIsolation {
-    /// Finds the program and prepares the directory of `setup`, and chooses the user. Programs, and a server
-    /// without its own user, get at most the capabilities `most`.
+    /// Finds the program, prepares the directory of `setup`, and chooses the user. Programs that this starts, and a
+    /// server without its own user, get at most the capabilities `most`.
     pub fn prepare(setup: &BrokerSetup, most: ProcessCapabilities) -> Result<Self, Error> {
-        let program = with_limited_rights(most, || find_program(setup.program.as_deref()))??;
+        let program = run_with_limited_rights(most, || find_program(setup.program.as_deref()))??;
         let program = ServerProgram::open(program)?;
         let shown = setup.directory.clone();
         private_files::create_directories(&shown).map_err(server_io_error(shown.display().to_string()))?;
@@ -68,7 +68,7 @@ impl ServerIsolation {
             Ok(own) => (ServerUser::Own(own.user), own.directory, own.threads),
             Err(reason) => {
                 let directory = user::reclaim_directory(&shown)?;
-                let threads = with_limited_rights(most, start_threads)??;
+                let threads = run_with_limited_rights(most, start_threads)??;
                 (ServerUser::Starter(reason), directory, threads)
             }
         };
@@ -95,10 +95,11 @@ impl ServerIsolation {
         work: impl FnOnce() -> Result<T, Error> + Send + 'a,
     ) -> Result<T, Error> {
         let done = self.threads.run_job(work).map_err(|error| Error::NotReady(error.to_string()))?;
-        done.map_err(|error| self.with_shown_paths(error))
+        done.map_err(|error| self.replace_internal_paths_in_error(error))
     }
 
-    /// The command that starts the program in its directory as its user, and has the kernel end it with the thread that starts it.
+    /// Returns the command that starts the program in its directory as its user. The kernel ends the program together
+    /// with the thread that starts it.
     pub(super) fn server_command(&self) -> Command {
         let mut command = Command::new(self.program.path());
         command.arg0(&self.program.shown).current_dir(self.directory.path());
@@ -113,21 +114,23 @@ impl ServerIsolation {
         self.program.shown.display().to_string()
     }
 
-    /// Replaces paths that only this process or the server can use by the path of the directory that the user knows.
-    pub(super) fn shorten_server_paths(&self, text: &str) -> String {
+    /// Replaces internal paths, which only this process or the server can use, by the path that the user knows.
+    pub(super) fn replace_internal_paths(&self, text: &str) -> String {
         let shown = self.shown_directory.display().to_string();
         text.replace(&self.directory.path().display().to_string(), &shown).replace(WORKING_DIRECTORY, &shown)
     }
 
-    pub(super) fn with_shown_paths(&self, error: Error) -> Error {
+    pub(super) fn replace_internal_paths_in_error(&self, error: Error) -> Error {
         match error {
-            Error::World { what, source } => Error::World { what: self.shorten_server_paths(&what), source },
+            Error::World { what, source } => {
+                Error::World { what: self.replace_internal_paths(&what), source }
+            }
             other => other,
         }
     }
 }
 
-/// The server's program. Its directory may be below one that the server's user may not look into.
+/// The server's program. The server's user may have no access to the directories above it.
 #[derive(Debug)]
 struct ServerProgram {
     /// Path without symbolic links.
@@ -143,12 +146,12 @@ impl ServerProgram {
         Ok(Self { shown, directory })
     }
 
-    /// Path through the held directory. The kernel names the process after its last part.
+    /// Path of the program through the open directory. Its last part becomes the name of the process.
     fn path(&self) -> PathBuf {
         self.directory.path().join(self.shown.file_name().unwrap_or_default())
     }
 
-    /// Returns true if every user may start it.
+    /// Returns true if every user may start the program.
     fn is_world_executable(&self) -> bool {
         [self.path(), self.directory.path()].iter().all(|path| {
             fs::metadata(path).is_ok_and(|found| found.permissions().mode() & OTHERS_EXECUTE_MODE != 0)
@@ -156,7 +159,7 @@ impl ServerProgram {
     }
 }
 
-/// A user for the server alone, who owns its directory, and threads that act as this user.
+/// The server's own user, its directory, which this user owns, and threads that act as this user.
 struct OwnUser {
     user: ProcessUser,
     directory: HeldDirectory,
@@ -164,13 +167,15 @@ struct OwnUser {
 }
 
 impl OwnUser {
-    /// Gives the directory to a user for the server alone; an error is the reason why that is impossible.
+    /// Chooses a user for the server alone and makes it the owner of the directory. An error is the reason
+    /// why that is impossible.
     fn take(setup: &BrokerSetup, program: &ServerProgram) -> Result<Self, String> {
-        user::check_user_rights(setup.listen.port())?;
+        user::check_can_switch_user(setup.listen.port())?;
         if !program.is_world_executable() {
             let shown = program.shown.display();
             return Err(format!(
-                "only root may start {shown}; run `chmod o+x` on it and on its directory, or name another one with --server"
+                "only root may start {shown}; run `chmod o+x` on it and on its directory, \
+                 or name another program with --server"
             ));
         }
         let directory =
@@ -179,7 +184,7 @@ impl OwnUser {
         let user = user::choose_user(&setup.directory, owner)?;
         // The thread is started before the files change their owner: without such a thread this process could
         // not use them.
-        let threads = start_acting_threads(&user)?;
+        let threads = start_threads_as_user(&user)?;
         directory.change_owner_to(&user).map_err(|error| error.to_string())?;
         Ok(Self { user, directory, threads })
     }
@@ -189,7 +194,7 @@ fn start_threads() -> Result<ResidentThread, Error> {
     ResidentThread::start_thread_here("broker").map_err(|error| Error::NotReady(error.to_string()))
 }
 
-fn start_acting_threads(user: &ProcessUser) -> Result<ResidentThread, String> {
+fn start_threads_as_user(user: &ProcessUser) -> Result<ResidentThread, String> {
     run_on_own_thread(|| {
         sandbox::act_as_user(user).map_err(|error| error.to_string())?;
         // A thread inherits users and capabilities from the one that starts it.
@@ -197,8 +202,8 @@ fn start_acting_threads(user: &ProcessUser) -> Result<ResidentThread, String> {
     })
 }
 
-/// Runs `work` on a thread that has at most these capabilities, as have programs that it starts.
-fn with_limited_rights<T: Send>(
+/// Runs `work` on a thread that has at most these capabilities. They also limit the programs that it starts.
+fn run_with_limited_rights<T: Send>(
     most: ProcessCapabilities,
     work: impl FnOnce() -> T + Send,
 ) -> Result<T, Error> {

@@ -20,15 +20,15 @@ use std::time::Duration;
 const SERVER_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of checks until a server must be ready.
 const MAX_READY_CHECKS: u32 = 400;
-/// Maximum number of checks until a server must have ended after the request.
+/// Maximum number of checks until a server must have ended after it was asked to.
 const MAX_END_CHECKS: u32 = 200;
-/// Checks within which it must end when the program ends: the user does not wait longer.
+/// The same number when packetrig itself ends, because the user should not wait longer.
 const MAX_FINAL_CHECKS: u32 = 12;
 /// First pause before a restart; it doubles.
 const FIRST_RESTART_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// Facts that the keeper reports.
+/// State of the server that the keeper thread reports.
 #[derive(Debug, Default)]
 pub(super) struct KeeperNotes {
     pub(super) process: u32,
@@ -101,7 +101,7 @@ impl ServerKeeper {
     }
 
     fn report_server_failure(&self, trouble: &str) {
-        lock_notes(&self.notes).troubles.push(self.isolation.shorten_server_paths(trouble));
+        lock_notes(&self.notes).troubles.push(self.isolation.replace_internal_paths(trouble));
     }
 
     /// Tries to start the server until that succeeds or an order to end comes.
@@ -132,14 +132,16 @@ impl ServerKeeper {
         // PR_SET_PDEATHSIG: the kernel ends the child when the thread that forked it ends, so this thread
         // must live as long as the server.
         let mut command = self.isolation.server_command();
-        command.arg("-c").arg(configuration::path_for_server());
+        command.arg("-c").arg(configuration::configuration_path_for_server());
         command.stdin(Stdio::null()).stdout(writer).stderr(errors);
         // This comes last: the filter refuses the calls that change the user.
         if let Some(missing) = walls::restrict_system_calls(&mut command)? {
-            self.report_server_failure(&format!("nats-server may make any system call: {missing}"));
+            self.report_server_failure(&format!(
+                "nats-server runs without a filter for system calls: {missing}"
+            ));
         }
-        // The log of an earlier start stays: only lines after its present end belong to this one. The end is
-        // read before the start: a server that fails has written its reason before this thread runs again.
+        // The log of an earlier start is kept, and only lines after its current end belong to this start. The end is
+        // read before the start, because a server that fails may write its reason before this thread runs again.
         let before = fs::metadata(self.log_path()).map_or(0, |facts| facts.len());
         let program = self.isolation.shown_program();
         let mut child =
@@ -154,7 +156,7 @@ impl ServerKeeper {
         Ok(child)
     }
 
-    /// Waits for a server; its log had `before` bytes when it was started.
+    /// Waits until the server is ready. `before`: length of its log in bytes when it was started.
     fn wait_until_ready(&self, child: &mut Child, before: u64) -> Result<(), Error> {
         for _ in 0..MAX_READY_CHECKS {
             if let Ok(Some(status)) = child.try_wait() {
@@ -167,25 +169,27 @@ impl ServerKeeper {
             std::thread::sleep(SERVER_CHECK_INTERVAL);
         }
         let reason = self.find_failure_reason(before);
-        Err(Error::NotReady(reason.unwrap_or_else(|| format!("it does not answer at {}", self.setup.listen))))
+        let silence = || format!("the server does not answer at {}", self.setup.listen);
+        Err(Error::NotReady(reason.unwrap_or_else(silence)))
     }
 
-    /// The last error in the log after its first `before` bytes, or the last line of the output before there was a log.
+    /// Returns the last error in the log after its first `before` bytes. Without one, returns the last line of the
+    /// output that the server wrote before it opened its log.
     fn find_failure_reason(&self, before: u64) -> Option<String> {
         let text = log::read_log_since(&self.log_path(), before);
         let logged = text.lines().rfind(|line| line.contains("[FTL]") || line.contains("[ERR]"));
         let first = fs::read_to_string(startup_output_file(&self.setup)).unwrap_or_default();
-        logged.or_else(|| first.lines().last()).map(|line| self.isolation.shorten_server_paths(line))
+        logged.or_else(|| first.lines().last()).map(|line| self.isolation.replace_internal_paths(line))
     }
 }
 
-/// True if our server, not another one at the same address, greets with JetStream ready.
+/// True if packetrig's own server answers at the address, with JetStream ready, and not another server.
 fn is_server_ready(setup: &BrokerSetup) -> bool {
     let name = format!("\"server_name\":\"{}\"", configuration::server_name(setup));
     read_greeting(setup).is_ok_and(|line| line.contains(&name) && line.contains("\"jetstream\":true"))
 }
 
-/// The line of facts (`INFO`) that a server sends to every new connection.
+/// Reads the `INFO` line that a server sends to every new connection.
 fn read_greeting(setup: &BrokerSetup) -> std::io::Result<String> {
     let socket = TcpStream::connect_timeout(
         &configuration::reachable_address(setup.listen),
@@ -199,7 +203,7 @@ fn read_greeting(setup: &BrokerSetup) -> std::io::Result<String> {
 
 /// Asks the server to end, and kills it if it has not ended after `looks` checks.
 fn end_child_process(child: &mut Child, looks: u32) {
-    // A server that has already ended cannot be queried.
+    // This fails if the server has already ended.
     drop(child::terminate_child(child));
     for _ in 0..looks {
         if !matches!(child.try_wait(), Ok(None)) {

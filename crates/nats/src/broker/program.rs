@@ -6,9 +6,9 @@ use std::process::Command;
 
 /// Command that installs the program.
 pub const INSTALL_COMMAND: &str = "go install github.com/nats-io/nats-server/v2@v2.15.2";
-/// Older versions have security holes or lack features that we use.
+/// Minimum version: older ones have security holes, or lack features that packetrig uses.
 pub const MIN_NATS_SERVER_VERSION: &str = "2.15.2";
-/// The next major version may change the meaning of its configuration.
+/// Supported major version: the next one may change the meaning of the configuration.
 pub const NATS_SERVER_MAJOR_VERSION: u64 = 2;
 
 const NATS_SERVER_PROGRAM: &str = "nats-server";
@@ -16,8 +16,9 @@ const NATS_SERVER_PROGRAM: &str = "nats-server";
 /// It is not in PATH, so users of the machine still start their own nats-server.
 const PACKAGED_PROGRAM_DIRECTORY: &str = "../lib/packetrig";
 
-/// The program to use: the given one, or the first suitable one in the directory of the package, in PATH and in
-/// `packetrig/bin` in `$XDG_DATA_HOME` (`~/.local/share`). If several are unsuitable, the error of the first one is returned.
+/// Finds the program to use: the given one, or the first suitable one in the directory of the package, in PATH
+/// and in `packetrig/bin` in `$XDG_DATA_HOME` (`~/.local/share`). If several are unsuitable, the error of the
+/// first one is returned.
 pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(program) = given {
         return check_program_version(&resolve_program_path(program));
@@ -32,7 +33,7 @@ pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
     Err(reason.unwrap_or(Error::Missing))
 }
 
-/// The path of a program. A name without a directory is searched in PATH, as a shell does.
+/// Returns the path of a program. A name without a directory is searched in PATH, as a shell does.
 fn resolve_program_path(program: &Path) -> PathBuf {
     let is_name = program.parent() == Some(Path::new(""));
     let found = is_name.then(|| paths_in_path(program).into_iter().find(|path| path.is_file()));
@@ -55,7 +56,7 @@ fn candidate_paths() -> Vec<PathBuf> {
     packaged.into_iter().chain(in_path).chain(own_places).collect()
 }
 
-/// The server that was installed together with this program.
+/// Path of the server that was installed together with this program.
 fn packaged_path(own: &Path) -> Option<PathBuf> {
     Some(own.parent()?.join(PACKAGED_PROGRAM_DIRECTORY).join(NATS_SERVER_PROGRAM))
 }
@@ -73,7 +74,7 @@ fn check_program_version(program: &Path) -> Result<PathBuf, Error> {
     Err(Error::Version { program: shown, found: said.rsplit(' ').next().unwrap_or_default().to_owned() })
 }
 
-/// Checks the version line, like `nats-server: v2.15.2`.
+/// Checks a version line such as `nats-server: v2.15.2`.
 fn is_supported_version(said: &str) -> bool {
     let found = said.strip_prefix("nats-server: ").and_then(parse_version);
     // Arrays are compared number by number, so 2.15.10 is newer than 2.15.2.

@@ -1,4 +1,4 @@
-//! Questions to the server in its system account, which the server itself answers.
+//! Asks the server questions about itself, in its system account.
 
 use super::{BrokerSetup, Error, configuration};
 use crate::authority::{ACCOUNT_REMOVAL_USER, SERVER_FACTS_SUBJECT};
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Time within which the server must answer.
 const SERVER_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Asks at `subject`, on its own connection.
+/// Sends a question on `subject`, on a new connection, and returns the answer as JSON.
 pub(super) fn query_server(
     setup: &BrokerSetup,
     as_whom: &FleetCredentials,
@@ -30,7 +30,8 @@ pub(super) fn query_server(
         // An answer that is not JSON is read as `null`, in which the callers find no values.
         Ok(serde_json::from_slice(&answer.payload).unwrap_or_default())
     };
-    runtime.run_with_timeout(SERVER_ANSWER_TIMEOUT, asking).unwrap_or_else(|| Err("no answer".to_owned()))
+    let answer = runtime.run_with_timeout(SERVER_ANSWER_TIMEOUT, asking);
+    answer.unwrap_or_else(|| Err("the server did not answer".to_owned()))
 }
 
 /// Time at which the server last read its configuration, in the server's own format; an error if the

@@ -1,16 +1,18 @@
-//! Restricts the server's access to this machine, whatever [user](super::ServerUser) it runs as. It reads messages of
-//! strangers, and the keys that sign claims and commands are near its directory.
+//! Restricts the server's access to this machine, whatever [user](super::ServerUser) it runs as. This is needed
+//! because the server reads messages of strangers, and the keys that sign claims and commands are near its directory.
 //!
-//! Landlock restricts the thread that starts the server, and through it the server. The server can read and write its own
-//! directory, start no other program than itself, and use only its own port. A seccomp filter, which only the server gets,
-//! refuses the calls that it does not need: signals to other processes, for example, and changes of the modes of files.
+//! Landlock restricts the thread that starts the server, and through it the server. The server can read and write
+//! its own directory, start no other program than itself, and use only its own port. A seccomp filter, which only
+//! the server gets, refuses the calls that it does not need: signals to other processes, for example, and changes of
+//! the modes of files.
 
 use super::{BrokerSetup, Error};
 use packetrig_sys::sandbox::{self, FileRules, MissingProtection, SandboxPolicy, TcpRules, ThreadClass};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Restricts the calling thread and the programs that it starts. Returns the restriction that this kernel lacks.
+/// Restricts the calling thread and the programs that it starts. Returns the restriction that this
+/// kernel does not support.
 pub(super) fn restrict_this_thread(
     program: &Path,
     setup: &BrokerSetup,
@@ -19,7 +21,8 @@ pub(super) fn restrict_this_thread(
     walls.map(Result::err).map_err(|error| Error::NotReady(error.to_string()))
 }
 
-/// Restricts the system calls of the server that `command` starts. Returns the restriction that this kernel lacks.
+/// Restricts the system calls of the server that `command` starts. Returns the restriction that this
+/// kernel does not support.
 pub(super) fn restrict_system_calls(command: &mut Command) -> Result<Option<MissingProtection>, Error> {
     let filter = sandbox::filter_program(command, ThreadClass::ForeignServer);
     filter.map(Result::err).map_err(|error| Error::NotReady(error.to_string()))
@@ -28,7 +31,7 @@ pub(super) fn restrict_system_calls(command: &mut Command) -> Result<Option<Miss
 fn sandbox_policy(program: &Path, setup: &BrokerSetup) -> SandboxPolicy {
     let port = Some(vec![setup.listen.port()]);
     let mut files = FileRules::system_files();
-    // The rule would allow the directory of the process that starts the server, not of the server.
+    // This rule would allow the directory of the process that starts the server instead of the server's own.
     files.read.retain(|path| path != Path::new("/proc/self"));
     files.write = vec![setup.directory.clone(), PathBuf::from("/dev/null")];
     // A dynamically linked program is started by a loader, so the loader must be executable too.
@@ -48,8 +51,8 @@ mod tests {
     use std::fs;
     use std::net::SocketAddr;
 
-    /// Starts a program in the place of the server that tries to print a file, to write one, to start another program, to send a signal,
-    /// and to fork.
+    /// Starts a program in the place of the server that tries to print a file, to write one, to start another program,
+    /// to send a signal, and to fork.
     #[test]
     fn a_program_in_its_place_reads_no_key() {
         let place = tempfile::tempdir().expect("a place");

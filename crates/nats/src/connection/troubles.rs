@@ -1,4 +1,4 @@
-//! Failures of a connection: kept until they are read, and reported at once to waiting requests.
+//! Failures of a connection. They are stored until they are read, and end waiting requests at once.
 
 use async_nats::{Event, ServerError};
 use packetrig_fleet::fabric::Error;
@@ -33,7 +33,8 @@ impl ConnectionFailures {
         }
     }
 
-    /// Runs a request. Fails when the server refuses something on its connection, because a refused request gets no answer.
+    /// Runs a request. Fails when the server refuses something on its connection, because a refused
+    /// request gets no answer.
     pub(crate) async fn run_until_refused<T>(
         &self,
         request: impl Future<Output = Result<T, Error>>,
@@ -103,7 +104,8 @@ impl ConnectionFailures {
             // gets no answer.
             Event::ServerError(ServerError::Other(text)) => self.add_failure(permission_error(text)),
             Event::ServerError(ServerError::AuthorizationViolation) => {
-                self.add_failure(Error::NotPermitted("connection".to_owned()));
+                let why = "this user may not connect to the message server";
+                self.add_failure(Error::NotPermitted(why.to_owned()));
             }
             other => {
                 if matches!(other, Event::Disconnected) {

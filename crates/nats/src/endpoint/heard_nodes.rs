@@ -1,8 +1,9 @@
-//! The nodes that one controller among several listens to: a subscription for the letters of each, and one for its telemetry.
+//! Subscriptions of a controller that is one among several: for each node that it listens to, one for letters
+//! and one for telemetry.
 //!
-//! Invariant: after `listen_to`, the server has the subscriptions before any message that is posted later.
+//! Invariant: after `listen_to` returns, the server handles the subscriptions before any message that is posted later.
 
-use super::listening::{EndpointListener, MessageQueueSenders, letter_task, telemetry_task};
+use super::listening::{EndpointListener, MessageQueueSenders, run_letter_task, run_telemetry_task};
 use crate::runtime::SharedRuntime;
 use crate::subject;
 use packetrig_fleet::fabric::Error;
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Time within which the subscriptions must be written.
+/// Time within which the subscriptions must be written to the connection.
 const SUBSCRIPTION_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Nodes from which an endpoint accepts messages. Clones share the set.
@@ -68,8 +69,8 @@ impl NodeSubscriptions {
         let Some(heard) = &self.listener.heard.0 else { return Ok(()) };
         let fresh: Vec<NodeName> =
             nodes.iter().filter(|node| !self.tasks.contains_key(*node)).cloned().collect();
-        // The set is extended before the subscriptions: the first letter may come at once, and `admits_message`
-        // checks whether its sender is in the set.
+        // The set is extended before the subscriptions: a letter may come at once, and `admits_message` checks
+        // whether its sender is in the set.
         AcceptedNodes::lock_nodes(heard).extend(fresh.iter().cloned());
         let subscribing = subscribe_to_nodes(self.listener.clone(), self.feeds.clone(), fresh);
         let subscribed = runtime.run_with_timeout(SUBSCRIPTION_WRITE_TIMEOUT, subscribing);
@@ -99,8 +100,8 @@ async fn subscribe_to_nodes(
         let name = subject::node_subject_token(&node)?;
         let letters = listener.own.subscribe_to(&subject::letter_subject(name)).await?;
         let telemetry = listener.own.subscribe_to(&subject::telemetry_subjects(name)).await?;
-        let letters = tokio::spawn(letter_task(listener.clone(), letters, feeds.clone()));
-        let telemetry = tokio::spawn(telemetry_task(listener.clone(), telemetry, feeds.clone()));
+        let letters = tokio::spawn(run_letter_task(listener.clone(), letters, feeds.clone()));
+        let telemetry = tokio::spawn(run_telemetry_task(listener.clone(), telemetry, feeds.clone()));
         tasks.push((node, [letters, telemetry]));
     }
     Ok(tasks)

@@ -1,18 +1,18 @@
 //! Limits the number of hellos of one node that are checked.
 //!
-//! A node sends a hello once a second, and once for each controller that calls the roll. Hellos beyond the limit cost a
-//! reader only the receiving.
+//! A node sends a hello once a second, and one for each roll call of a controller. Hellos beyond the limit are
+//! received and dropped without any further work.
 
 use packetrig_fleet::message::NodeName;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Hellos of one node per second, on average.
+/// Maximum average number of hellos of one node per second.
 const HELLOS_PER_SECOND: u64 = 32;
-/// Hellos of one node in a burst.
+/// Maximum number of hellos of one node in a burst.
 const MAX_HELLO_BURST: u64 = 64;
 const HELLO_PERIOD_NS: u64 = 1_000_000_000 / HELLOS_PER_SECOND;
-/// Nodes that are remembered before silent ones are forgotten.
+/// Number of remembered nodes from which silent nodes are forgotten.
 const MAX_REMEMBERED_NODES: usize = 4096;
 
 /// The allowances of all nodes. Clones share them.
@@ -30,7 +30,7 @@ impl HelloAllowance {
             // A node whose allowance is full again has the same state as an unknown one.
             whole_at.retain(|_, at| *at > now_ns);
         }
-        // The bucket is stored as the time at which it is full: no counter has to be refilled.
+        // The token bucket is stored as the time at which it is full, so no counter has to be refilled.
         let at = whole_at.entry(node).or_insert(now_ns);
         let next = now_ns.max(*at).saturating_add(HELLO_PERIOD_NS);
         let is_allowed = next <= now_ns.saturating_add(MAX_HELLO_BURST * HELLO_PERIOD_NS);

@@ -1,7 +1,9 @@
-//! Selects the instance of a controller that a node seals a letter for, if several controllers speak to it.
+//! Selects the instance of a controller for which a node seals a letter, if several controllers send to the node.
 //!
-//! A letter about a run is for the controller that commanded the run. The answer to a roll call is for the caller. All
-//! other letters are for the controller that leads the node. Invariant: a roll call does not change the leader.
+//! A letter about a run is for the controller that commanded the run. The answer to a roll call is for the
+//! controller that made it. All other letters are for the controller that leads the node.
+//!
+//! Invariant: a roll call does not change the leader.
 
 use packetrig_fleet::message::{MessageBody, Nonce, RunId};
 use std::collections::VecDeque;
@@ -39,7 +41,7 @@ impl KnownControllers {
         match body {
             MessageBody::Command(head, _) => {
                 remember_session(&mut self.by_run, (head.run.clone(), head.epoch), session);
-                // A controller of a lower epoch has lost its nodes, even if its command comes last.
+                // A controller of a lower epoch does not lead the node any more, even if its command comes last.
                 if self.leader.is_none_or(|(epoch, _)| head.epoch >= epoch) {
                     self.leader = Some((head.epoch, session));
                 }
@@ -67,7 +69,8 @@ impl KnownControllers {
             },
             MessageBody::RollCall(_) | MessageBody::Stored(_) => None,
         };
-        // The message does not name its controller. The controller that spoke last is the most likely addressee.
+        // The message is not tied to a controller. The controller that sent the last message is the most likely
+        // addressee.
         found.unwrap_or(self.last)
     }
 }

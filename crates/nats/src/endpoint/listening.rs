@@ -1,7 +1,7 @@
-//! The tasks behind an endpoint: each reads one subscription into a queue and does nothing else.
+//! The tasks of an endpoint: each task reads one subscription into a queue.
 //!
 //! Invariant: a letter that the server delivered reaches the queue, within the quota of its node. Lost telemetry is
-//! counted, even if it was lost before it came here: its sender numbers it.
+//! counted, even if it was lost before it arrived here, because its sender numbers it.
 
 use super::heard_nodes::AcceptedNodes;
 use super::place::{
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::JoinHandle;
 
-/// The sending ends of the two queues.
+/// Sending ends of the queues for letters and telemetry, with their quotas.
 #[derive(Clone, Debug)]
 pub(super) struct MessageQueueSenders {
     pub(super) letters: Sender<Message>,
@@ -34,7 +34,7 @@ pub(super) struct MessageQueueSenders {
 /// A node that has not received a letter of this controller yet, and its instance.
 pub(super) type NodeToCall = (NodeName, u64);
 
-/// State that a task needs beside its subscription and its queue.
+/// State that a task needs in addition to its subscription and its queue.
 #[derive(Clone, Debug)]
 pub(super) struct EndpointListener {
     pub(super) own: EndpointState,
@@ -44,12 +44,13 @@ pub(super) struct EndpointListener {
 }
 
 impl EndpointListener {
-    /// True if the message may be queued; a refusal is reported. Only the seal is checked.
+    /// Checks the seal of a message, and the limits for hellos. Returns whether the message may be
+    /// queued; reports a refusal.
     pub(super) fn admits_message(&self, message: &Message) -> bool {
         match self.gate.check_message(message) {
             Ok(()) => return true,
-            // The letter is correct. A node that this controller leads gets a roll call and sends the letter
-            // again; other nodes write to their own controller.
+            // The letter is correct, but sealed for another controller. If this controller leads the node, it sends a
+            // roll call, and the node sends the letter again. Other nodes write to their own controller.
             Err(LetterRefusal::OtherController) => {
                 if let (Some(node), Some(life)) =
                     (publishing_node(&message.subject), sender_incarnation(message))
@@ -68,7 +69,7 @@ impl EndpointListener {
     /// Counts and reports a letter for which the queue has no space.
     pub(super) fn count_dropped_letter(&self, message: &Message) {
         self.own.dropped.fetch_add(1, Ordering::Relaxed);
-        self.own.report_fault(message, "too many messages of this node wait");
+        self.own.report_fault(message, "too many messages of this node are waiting to be read");
     }
 }
 
@@ -90,7 +91,7 @@ impl Drop for ListeningTasks {
 }
 
 impl ListeningTasks {
-    /// Subscribes, and checks that the server has the subscriptions and that the name is free.
+    /// Subscribes, starts the tasks, and checks that the server has the subscriptions and that the name is free.
     pub(super) async fn start_listening(
         listener: &EndpointListener,
         feeds: &MessageQueueSenders,
@@ -101,26 +102,26 @@ impl ListeningTasks {
         if own.is_controller() {
             let telemetry = if listener.heard.includes_all_nodes() {
                 let letters = own.subscribe_to(subject::CONTROLLER_LETTER_SUBJECT).await?;
-                tasks.spawn(letter_task(listener.clone(), letters, feeds.clone()));
+                tasks.spawn(run_letter_task(listener.clone(), letters, feeds.clone()));
                 subject::CONTROLLER_TELEMETRY_SUBJECTS.as_slice()
             } else {
-                // Messages and samples arrive on separate subscriptions, one for each
-                // node that this controller leads.
+                // Letters and samples arrive on the subscriptions for the nodes that
+                // this controller leads, so only hellos are subscribed here.
                 &[subject::all_hello_subjects()]
             };
             for at in telemetry {
-                tasks.spawn(telemetry_task(listener.clone(), own.subscribe_to(at).await?, feeds.clone()));
+                tasks.spawn(run_telemetry_task(listener.clone(), own.subscribe_to(at).await?, feeds.clone()));
             }
         } else {
             for at in [&*subject::command_subject(name), subject::ALL_NODES_SUBJECT] {
-                tasks.spawn(letter_task(listener.clone(), own.subscribe_to(at).await?, feeds.clone()));
+                tasks.spawn(run_letter_task(listener.clone(), own.subscribe_to(at).await?, feeds.clone()));
             }
         }
         let heard = if own.is_controller() { "*" } else { name };
         let presence = own.subscribe_to(&subject::presence_subject(heard)).await?;
         let (echo, proof) = tokio::sync::oneshot::channel();
         // The task is spawned before the claim, because this task reads the claim's echo.
-        tasks.spawn(presence_task(own.clone(), presence, echo));
+        tasks.spawn(run_presence_task(own.clone(), presence, echo));
         own.claim_endpoint_name(proof).await?;
         own.announce_presence().await?;
         Ok(tasks)
@@ -131,7 +132,7 @@ impl ListeningTasks {
     }
 }
 
-pub(super) async fn letter_task(
+pub(super) async fn run_letter_task(
     listener: EndpointListener,
     mut subscriber: Subscriber,
     feeds: MessageQueueSenders,
@@ -140,7 +141,8 @@ pub(super) async fn letter_task(
     while let Some(message) = subscriber.next().await {
         if header_value(&message, QUESTION_HEADER).is_some() {
             if !own.is_controller() {
-                // The answer goes to the node's own subject: any sender can write any reply subject into the question.
+                // The answer goes to the node's own subject and not to the reply subject, which the sender of the
+                // question can choose freely.
                 own.repeat_announcement().await;
             }
             continue;
@@ -156,7 +158,7 @@ pub(super) async fn letter_task(
     }
 }
 
-pub(super) async fn telemetry_task(
+pub(super) async fn run_telemetry_task(
     listener: EndpointListener,
     mut subscriber: Subscriber,
     feeds: MessageQueueSenders,
@@ -167,7 +169,7 @@ pub(super) async fn telemetry_task(
             continue;
         }
         // The loss is counted after the seal was checked: a forged number must not count as a loss.
-        let lost = numbers.lost_samples_before(&message);
+        let lost = numbers.count_lost_samples_before(&message);
         let is_queued = feeds.telemetry_quota.reserve_quota(&message) && queue_telemetry(&feeds, message);
         listener.own.dropped.fetch_add(lost + u64::from(!is_queued), Ordering::Relaxed);
     }
@@ -193,15 +195,16 @@ struct NextSampleNumber {
 }
 
 impl NextSampleNumbers {
-    /// Number of samples of this sender that were lost since its previous one, on the wire or in a queue of async-nats.
-    fn lost_samples_before(&mut self, message: &Message) -> u64 {
+    /// Counts the samples of this sender that were lost since its previous one, on the network or in
+    /// a queue of async-nats.
+    fn count_lost_samples_before(&mut self, message: &Message) -> u64 {
         let Some(sample) = SampleNumber::from_message(message) else { return 0 };
         let number = sample.number.saturating_add(1);
         match self.0.get_mut(sample.speaker) {
             Some(next) if next.incarnation == sample.incarnation => {
                 sample.number.saturating_sub(std::mem::replace(&mut next.number, number))
             }
-            // Messages that an instance sent before we listened are not lost.
+            // Messages that an instance sent before this endpoint listened do not count as lost.
             _ => {
                 let next = NextSampleNumber { incarnation: sample.incarnation, number };
                 self.0.insert(sample.speaker.to_owned(), next);
@@ -228,7 +231,7 @@ impl<'a> SampleNumber<'a> {
     }
 }
 
-async fn presence_task(
+async fn run_presence_task(
     own: EndpointState,
     mut subscriber: Subscriber,
     echo: tokio::sync::oneshot::Sender<()>,
@@ -241,11 +244,11 @@ async fn presence_task(
         match header_value(&message, QUESTION_HEADER) {
             Some(NAME_CLAIM_WORD) if is_own_name && is_echo => {
                 if let Some(echo) = echo.take() {
-                    // The receiver is gone if the claim was given up.
+                    // If the claim was given up, the receiver is gone.
                     _ = echo.send(());
                 }
             }
-            // Each controller among several has a name that no other place has, so it ignores claims.
+            // A controller that is one among several has a unique name, so it ignores claims.
             Some(NAME_CLAIM_WORD) if is_own_name && !own.is_one_of_several_controllers() => {
                 own.answer_claim(&message).await;
             }

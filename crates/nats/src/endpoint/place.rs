@@ -1,6 +1,8 @@
 //! One instance of an endpoint: its name, its instance number, and the messages with which endpoints find each other.
 //!
-//! A question is a message with a word in a header and no body. Invariant: of two places, at most one gets a name.
+//! A question is a message with a word in a header and no body.
+//!
+//! Invariant: of two endpoints with the same name, at most one gets the name.
 
 use crate::connection::ConnectionFailures;
 use crate::seal::OVERTAKEN_MESSAGE_REASON;
@@ -20,17 +22,17 @@ use tokio::sync::Notify;
 
 /// Time within which the server must confirm the subscriptions.
 pub(super) const SUBSCRIPTION_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time within which a holder of the same name must answer.
+/// Time within which another endpoint with the same name must answer a claim.
 const NAME_CLAIM_TIMEOUT: Duration = Duration::from_millis(200);
 /// Header of a question between endpoints; messages without it are letters and telemetry.
 pub(super) const QUESTION_HEADER: &str = "Packetrig-Ask";
-/// Asks whether the name is in use, because the asking endpoint wants to take it.
+/// Question: the asking endpoint claims the name.
 pub(super) const NAME_CLAIM_WORD: &str = "name";
 pub(super) const INSTANCE_ANSWER_WORD: &str = "there";
 pub(super) const NAME_IN_USE_WORD: &str = "here";
-/// Header with the instance of the sending endpoint: a random number that is drawn in `join_fabric`.
+/// Header with the instance of the sending endpoint, a random number from `join_fabric`.
 const INSTANCE_HEADER: &str = "Packetrig-Place";
-/// Header with the number of samples, or hellos, that this instance of the place posted before this one.
+/// Header with the number of samples, or hellos, that this instance of the endpoint posted before this one.
 pub(super) const SEQUENCE_NUMBER_HEADER: &str = "Packetrig-Number";
 
 /// State that the tasks of an endpoint share with it.
@@ -38,9 +40,10 @@ pub(super) const SEQUENCE_NUMBER_HEADER: &str = "Packetrig-Number";
 pub(super) struct EndpointState {
     pub(super) name: NodeName,
     pub(super) client: Client,
-    /// The connection of renewals and grants: the controller's own one, or a node's only one.
+    /// Connection for renewals and grants. A controller has a separate one; a node uses its only connection.
     pub(super) leases: Client,
-    /// Random number. It tells this start of the endpoint from earlier ones, and from other processes with the same name.
+    /// Random number that distinguishes this start of the endpoint from earlier ones, and from other processes
+    /// with the same name.
     pub(super) incarnation: u64,
     pub(super) settled: Arc<AtomicBool>,
     pub(super) left: Arc<AtomicBool>,
@@ -61,7 +64,7 @@ impl EndpointState {
         self.name.is_controller()
     }
 
-    /// True for one controller among several.
+    /// True for a controller with its own number, which is one among several.
     pub(super) fn is_one_of_several_controllers(&self) -> bool {
         self.is_controller() && self.name != NodeName::controller()
     }
@@ -70,7 +73,8 @@ impl EndpointState {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts and reports a refused message. A message that arrived out of order is only counted, because it is genuine.
+    /// Counts and reports a refused message. A message that arrived out of order is only counted,
+    /// because it is genuine.
     pub(super) fn refuse_message(&self, message: &Message, why: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         if why != OVERTAKEN_MESSAGE_REASON {
@@ -78,8 +82,8 @@ impl EndpointState {
         }
     }
 
-    /// Reports a fault of a message. The controller reports the first, the tenth, the hundredth fault of a node and so
-    /// on: there may be any number of them, and each becomes a line of its run.
+    /// Reports a fault of a message. A controller reports only the first, the tenth, the hundredth fault of a node and
+    /// so on, because there may be very many, and each report becomes a line in the output of its run.
     pub(super) fn report_fault(&self, message: &Message, why: &str) {
         let subject = &message.subject;
         if !self.is_controller() {
@@ -106,11 +110,11 @@ impl EndpointState {
         }
     }
 
-    /// Waits for a message of that node; returns its instance.
+    /// Waits for a message of that node, and returns the node's instance.
     pub(super) async fn wait_for_instance_of(&self, node: &NodeName) -> u64 {
         loop {
             let mut changed = pin!(self.known_changed.notified());
-            // The wait is enabled before the check, or a change between the check and the wait is missed.
+            // The wait is enabled before the check, so that no change between check and wait is missed.
             changed.as_mut().enable();
             if let Some(place) = self.lock_known().get(node) {
                 return *place;
@@ -165,8 +169,8 @@ impl EndpointState {
         let inbox = self.client.new_inbox();
         // The inbox is subscribed before the question is sent: an answer may come at once.
         let mut answers = self.subscribe_to(&inbox).await?;
-        // The question comes back on this place's own subscription. The server handles messages in order, so
-        // by then it has accepted or refused all subscriptions.
+        // The question comes back on this endpoint's own subscription. The server handles messages in order, so by
+        // then it has accepted or refused all subscriptions.
         self.send_question(subject::presence_subject(&self.name.0), NAME_CLAIM_WORD, Some(inbox)).await?;
         let proven = tokio::time::timeout(SUBSCRIPTION_TIMEOUT, self.await_claim_echo(echo)).await;
         proven.unwrap_or_else(|_| {
@@ -193,7 +197,7 @@ impl EndpointState {
         }
     }
 
-    /// Waits until the claim comes back on the endpoint's own subscription, or until the server refuses a subscription.
+    /// Waits until the claim comes back on the endpoint's own subscription. Fails if the server refuses a subscription.
     async fn await_claim_echo(&self, mut echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
         loop {
             let came = tokio::time::timeout(Duration::from_millis(20), &mut echo).await;
@@ -209,7 +213,7 @@ impl EndpointState {
         }
     }
 
-    /// Announces to the controller that this instance of the endpoint exists.
+    /// Marks the name as taken by this endpoint, and announces this instance to the controller.
     pub(super) async fn announce_presence(&self) -> Result<(), Error> {
         // From now on a claim of this name is answered with `NAME_IN_USE_WORD`, and loses whatever its number is.
         self.settled.store(true, Ordering::Release);
@@ -231,10 +235,10 @@ impl EndpointState {
         }
     }
 
-    /// Answers another endpoint that claims this name: the name is in use.
+    /// Answers another endpoint that claims this name.
     pub(super) async fn answer_claim(&self, question: &Message) {
-        // Both places have the same certificate, so the answer goes only to an inbox of that name. The other
-        // place may have written any reply subject, and this place may have more rights than it.
+        // The answer goes only to an inbox of this name: the other endpoint can choose any reply subject, and this
+        // endpoint may have more rights than the other one.
         let own_inbox = format!("{}.", subject::inbox_prefix(&self.name.0));
         let Some(reply) = question.reply.as_ref().filter(|reply| reply.starts_with(&own_inbox)) else {
             return;

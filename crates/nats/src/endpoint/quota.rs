@@ -1,7 +1,8 @@
 //! Limits the messages of one node that wait to be read.
 //!
-//! No message is dropped because of another node: each node has its own limit. If a node writes faster than the
-//! endpoint reads, it loses its own letters, which are counted. The state machines of both sides repeat lost letters.
+//! Each node has its own limit, so no message is dropped because of another node. If a node writes faster
+//! than the endpoint reads, only its own letters are lost, and they are counted. The state machines of both
+//! sides repeat lost letters.
 
 use async_nats::Message;
 use std::collections::BTreeMap;
@@ -46,7 +47,7 @@ impl NodeQuota {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves space for one more message of that node; false if it has none.
+    /// Reserves space for one more message of its node. Returns false if the node's limit is reached.
     pub(super) fn reserve_quota(&self, message: &Message) -> bool {
         let mut all = self.lock_waiting();
         let waiting = all.entry(publisher_subject_token(message).to_owned()).or_default();
@@ -65,7 +66,7 @@ impl NodeQuota {
         if let Some(waiting) = all.get_mut(publisher_subject_token(message)) {
             waiting.messages = waiting.messages.saturating_sub(1);
             waiting.bytes = waiting.bytes.saturating_sub(message.length);
-            // Otherwise an entry would remain for every name that ever sent a message.
+            // Without this, an entry would remain for every name that has ever sent a message.
             if waiting.messages == 0 {
                 all.remove(publisher_subject_token(message));
             }

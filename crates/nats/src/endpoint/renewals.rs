@@ -22,10 +22,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Renewals and bytes of one node in a burst. A lease of two seconds needs two renewals a second.
+/// Maximum number of renewals of one node in a burst. A lease of two seconds needs at least two renewals a second.
 const MAX_RENEWAL_BURST: u64 = 256;
 const BURST_BYTES: u64 = 128 << 10;
-/// Renewals and bytes per second beyond the burst.
+/// Average number of renewals per second that are allowed beyond the burst.
 const RENEWALS_PER_SECOND: u64 = 64;
 const RENEWAL_BYTES_PER_SECOND: u64 = 32 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -63,12 +63,12 @@ impl RenewalSubscriptions {
         Self { listener, queue, tasks: BTreeMap::new() }
     }
 
-    /// Lets the node renew its lease from now on.
+    /// Begins to receive the lease renewals of a node.
     pub(super) fn listen_to(&mut self, node: &NodeName, runtime: &SharedRuntime) {
         if self.tasks.contains_key(node) {
             return;
         }
-        let task = renewal_task(self.listener.clone(), self.queue.clone(), node.clone());
+        let task = run_renewal_task(self.listener.clone(), self.queue.clone(), node.clone());
         if let Some(task) = runtime.spawn(task) {
             self.tasks.insert(node.clone(), task);
         }
@@ -76,7 +76,7 @@ impl RenewalSubscriptions {
 }
 
 impl RenewalSubscriptions {
-    /// Ends the subscriptions of nodes that renew their leases elsewhere from now on.
+    /// Ends the subscriptions for nodes that renew their leases at another controller from now on.
     pub(super) fn stop_listening_to(&mut self, nodes: &[NodeName]) {
         for task in nodes.iter().filter_map(|node| self.tasks.remove(node)) {
             task.abort();
@@ -84,7 +84,7 @@ impl RenewalSubscriptions {
     }
 }
 
-async fn renewal_task(listener: EndpointListener, queue: RenewalQueue, node: NodeName) {
+async fn run_renewal_task(listener: EndpointListener, queue: RenewalQueue, node: NodeName) {
     let at = subject::renewal_subject(&node.0);
     let mut muted = FIRST_MUTE_TIME;
     loop {
@@ -104,7 +104,8 @@ async fn renewal_task(listener: EndpointListener, queue: RenewalQueue, node: Nod
     }
 }
 
-/// Queues the renewals of a node until they are too many, and returns their number. `None` if the endpoint closes.
+/// Queues the renewals of a node until the node sends too many, and returns their number then; `None`
+/// if the endpoint closes.
 async fn queue_until_flooded(
     listener: &EndpointListener,
     queue: &RenewalQueue,
@@ -114,8 +115,7 @@ async fn queue_until_flooded(
     let mut count = 0;
     while let Some(message) = subscriber.next().await {
         count += 1;
-        // The budget is spent before the seal is checked: forged renewals fill the server's buffer just as
-        // well.
+        // The renewal is counted before its seal is checked, because forged renewals fill the server's buffer, too.
         if !budget.try_spend_renewal(message.length as u64, monotonic_ns()) {
             return Some(count);
         }
@@ -151,9 +151,9 @@ impl RenewalBudget {
         Self { renewals: MAX_RENEWAL_BURST, bytes: BURST_BYTES, filled_ns: now_ns }
     }
 
-    /// Takes one renewal of that length from the allowance; false if it is too much.
+    /// Takes one renewal with this number of bytes from the allowance. Returns false if the allowance is used up.
     fn try_spend_renewal(&mut self, bytes: u64, now_ns: u64) -> bool {
-        // Whole seconds: the fraction is lost, which only makes the budget smaller. A lease needs far less.
+        // Only whole seconds count. The lost fraction makes the budget a little smaller, but a lease needs far less.
         let seconds = now_ns.saturating_sub(self.filled_ns) / SECOND_NS;
         if seconds > 0 {
             self.renewals = MAX_RENEWAL_BURST

@@ -35,12 +35,12 @@ impl PostedCounts {
 /// Destination of a letter.
 pub(super) struct LetterDestination {
     pub(super) subject: String,
-    /// The instance of the node that it is for; 0 for the controller.
+    /// Instance of the receiving node; 0 if the receiver is the controller.
     pub(super) incarnation: u64,
 }
 
 impl NatsEndpoint {
-    /// Posts these bytes as a hello, sealed like the node's own: for tests of how controllers handle them.
+    /// Posts these bytes as a hello with a genuine seal. This is for tests of controllers with arbitrary bytes.
     pub fn post_as_hello(&mut self, bytes: Vec<u8>) -> Result<(), Error> {
         let body = MessageBody::Hello(Box::default());
         let subject = subject::subject_to_controller(&self.own.name.0, &body);
@@ -59,9 +59,9 @@ impl NatsEndpoint {
         }
         let mut incarnation = 0;
         if self.own.is_controller() {
-            incarnation = self.query_incarnation(to)?;
-            // The only controller of a fleet begins to listen for the renewals of
-            // a node with its first letter to it.
+            incarnation = self.find_or_query_incarnation(to)?;
+            // A fleet's only controller begins to listen for the renewals of a node when it
+            // sends its first letter to the node.
             if self.node_subscriptions.covers_all_nodes() {
                 self.renewal_line.listen_to(to, &self.runtime);
             }
@@ -69,9 +69,9 @@ impl NatsEndpoint {
         Ok(LetterDestination { subject: subject::command_subject(name), incarnation })
     }
 
-    /// The instance of a node. A node that has sent nothing yet is asked on the subject of its letters, and
+    /// Returns the instance of a node. A node that has sent no message yet is asked on the subject of its letters, and
     /// answers on its own subject.
-    fn query_incarnation(&self, to: &NodeName) -> Result<u64, Error> {
+    fn find_or_query_incarnation(&self, to: &NodeName) -> Result<u64, Error> {
         if let Some(incarnation) = self.own.lock_known().get(to) {
             return Ok(*incarnation);
         }
@@ -97,7 +97,7 @@ impl NatsEndpoint {
             .unwrap_or_else(|| Err(no_answer_error(to)))
     }
 
-    /// Publishes a message; `to` is one node with its instance.
+    /// Publishes a message. `to`: the receiving node with its instance; `None` for all nodes or the controller.
     pub(super) fn publish_message(
         &mut self,
         at: String,
@@ -129,15 +129,15 @@ impl NatsEndpoint {
         let is_grant = matches!(body, MessageBody::Granted(..));
         let client = if is_grant { self.own.leases.clone() } else { self.own.client.clone() };
         let sending = async move { client.publish_with_headers(at, headers, bytes.into()).await };
-        // The wait below continues the same future, so that nothing is published twice.
+        // The wait below continues the same future, so the message is not published twice.
         let mut sending = Box::pin(sending);
-        // The send queue nearly always has space, and no task is needed.
+        // The send queue nearly always has space; then no task is needed.
         let done = sending.as_mut().now_or_never();
         let timeout = if droppable { TELEMETRY_SEND_TIMEOUT } else { SEND_QUEUE_TIMEOUT };
         match done.or_else(|| self.runtime.run_with_timeout(timeout, sending)) {
             Some(Ok(())) => {
-                // Only sent messages use a number: a message that is dropped here is counted here, and must
-                // not look like a gap to the receiver.
+                // Only sent messages use up a number. A message that is dropped here is counted here, so the receiver
+                // must not count it as a gap, too.
                 if droppable {
                     *self.posted.counter_of(body) += 1;
                 }

@@ -6,7 +6,7 @@ use super::place::{header_value, sender_incarnation};
 use crate::letter;
 use crate::seal::{
     EpochProofs, LetterChecker, LetterRefusal, LetterSealer, NodeSealChecker, NodeSealer, SealKeys,
-    proven_epoch,
+    verify_epoch_proof,
 };
 use crate::subject;
 use async_nats::{HeaderMap, Message};
@@ -19,12 +19,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Header with the seal of a letter, see [`crate::seal`].
 const SEAL_HEADER: &str = "Packetrig-Seal";
-const MISSING_SENDER_NAME: LetterRefusal = LetterRefusal::NotGenuine("its subject names no node");
+const MISSING_SENDER_NAME: LetterRefusal =
+    LetterRefusal::NotGenuine("the subject of the message names no node");
 /// Header with the proof of the highest epoch that the sender has seen.
 const EPOCH_HEADER: &str = "Packetrig-Epoch";
 
 pub(crate) enum EndpointSeals {
-    /// Every message is accepted unchecked: only for tests on one machine.
+    /// Every message is accepted without a check, which is only for tests on one machine.
     None,
     Controller(Box<ControllerSeals>),
     Node(Box<NodeSeals>),
@@ -49,8 +50,8 @@ impl std::fmt::Debug for NodeLetterGate {
 }
 
 impl NodeLetterGate {
-    /// Makes the gate of a controller; other endpoints accept everything here. With `session`, only messages that answer that
-    /// instance of a controller pass.
+    /// Creates the gate of an endpoint. Only a controller checks messages here; other endpoints accept all. With
+    /// `session`, only messages that are sealed for that instance of the controller pass.
     pub(crate) fn new(keys: Option<&SealKeys>, session: Option<u64>) -> Self {
         let checker = match keys {
             Some(SealKeys::Controller { grants, .. }) => {
@@ -61,9 +62,10 @@ impl NodeLetterGate {
         Self { hellos: HelloAllowance::default(), checker }
     }
 
-    /// Limits the hellos whose seals are checked, because a check takes time.
+    /// Refuses a hello that is too long, or that exceeds the limit of its node. This comes before the seal is checked,
+    /// because that check takes time.
     pub(crate) fn check_hello_limits(&self, message: &Message) -> Result<(), LetterRefusal> {
-        if !subject::is_hello(&message.subject) {
+        if !subject::is_hello_subject(&message.subject) {
             return Ok(());
         }
         if message.length > MAX_HELLO_BYTES {
@@ -74,15 +76,16 @@ impl NodeLetterGate {
         if is_allowed { Ok(()) } else { Err(LetterRefusal::TooMuch("the node sends too many hellos")) }
     }
 
-    /// Checks that the message comes from the node of its subject, is new, and is addressed to this controller.
+    /// Checks that the message comes from the node that its subject names, is new, and is sealed for this controller.
     pub(crate) fn check_message(&self, message: &Message) -> Result<(), LetterRefusal> {
         self.check_hello_limits(message)?;
         self.check_seal(message)
     }
 
-    /// Checks only the seal: the second step of [`Self::check_message`].
+    /// Checks only the seal, which is the second step of [`Self::check_message`].
     pub(crate) fn check_seal(&self, message: &Message) -> Result<(), LetterRefusal> {
-        const MISSING_INSTANCE: LetterRefusal = LetterRefusal::NotGenuine("it names no instance of its node");
+        const MISSING_INSTANCE: LetterRefusal =
+            LetterRefusal::NotGenuine("the message does not say which instance of the node sent it");
         let Some(checker) = &self.checker else { return Ok(()) };
         let from = subject::publishing_node(&message.subject).ok_or(MISSING_SENDER_NAME)?;
         let life = sender_incarnation(message).ok_or(MISSING_INSTANCE)?;
@@ -155,7 +158,7 @@ impl EndpointSeals {
             Self::Node(own) => {
                 own.sealer.set_session(own.controllers.addressee_session(body));
                 headers.insert(SEAL_HEADER, own.sealer.seal_letter(subject, bytes));
-                // Only hellos are checked, because a new controller learns the epochs from them.
+                // Only hellos need the proof, because a new controller learns the epochs of nodes from them.
                 if let (MessageBody::Hello(_), Some(proof)) = (body, own.proofs.highest_proof()) {
                     headers.insert(EPOCH_HEADER, proof);
                 }
@@ -164,7 +167,8 @@ impl EndpointSeals {
         Ok(())
     }
 
-    /// Decodes a message, or returns the reason for refusing it. Messages of nodes have passed the [`NodeLetterGate`] already.
+    /// Decodes a message, or returns the reason for refusing it. Messages of nodes have
+    /// passed the [`NodeLetterGate`] already.
     pub(crate) fn decode_authentic(
         &mut self,
         own: &NodeName,
@@ -175,7 +179,8 @@ impl EndpointSeals {
             let mut envelope = letter::decode_message(bytes)?;
             if let Self::Node(seals) = self {
                 let seal = header_value(message, SEAL_HEADER);
-                // The name in the message proves nothing. The seal names the instance of the controller.
+                // The sender's name in the message proves nothing. The seal proves which instance of a controller sent
+                // it.
                 let session = seals.checker.check_letter(&message.subject, seal, &envelope.body, bytes)?;
                 seals.controllers.on_message(session, &envelope.body);
                 seals.store_proof(message);
@@ -183,32 +188,33 @@ impl EndpointSeals {
             }
             return Ok(envelope);
         }
-        let from = subject::publishing_node(&message.subject).ok_or("its subject names no node")?;
-        // The name that the server confirms counts, whatever the letter says.
+        let from =
+            subject::publishing_node(&message.subject).ok_or("the subject of the message names no node")?;
+        // The name in the subject counts, because the server has checked it; the name in the letter does not.
         let mut envelope = MessageEnvelope { from, ..letter::decode_node_message(&message.subject, bytes)? };
         if let Self::Controller(seals) = self
             && let MessageBody::Hello(hello) = &mut envelope.body
         {
             // The epoch must be one that a controller has signed: a node that claims the last epoch would
             // lock out all controllers.
-            hello.epoch = hello.epoch.min(seals.proven_epoch(message));
+            hello.epoch = hello.epoch.min(seals.proven_epoch_or_zero(message));
         }
         Ok(envelope)
     }
 }
 
 impl ControllerSeals {
-    /// The highest epoch for which the sender has a proof; zero without one.
-    fn proven_epoch(&self, message: &Message) -> u64 {
+    /// Returns the epoch for which the message has a valid proof; zero without one.
+    fn proven_epoch_or_zero(&self, message: &Message) -> u64 {
         let proof = header_value(message, EPOCH_HEADER);
-        proof.and_then(|proof| proven_epoch(self.sealer.public_key(), proof)).unwrap_or(0)
+        proof.and_then(|proof| verify_epoch_proof(self.sealer.public_key(), proof)).unwrap_or(0)
     }
 }
 
 impl NodeSeals {
     fn store_proof(&mut self, message: &Message) {
         if let Some(proof) = header_value(message, EPOCH_HEADER) {
-            // If the file cannot be written, the proof is known until this instance of the node ends.
+            // If the file cannot be written, the proof is still known in this process.
             drop(self.proofs.store_proof(proof));
         }
     }

@@ -1,8 +1,8 @@
-//! The node's side of enrolment: trusts the authority of the line, proves its key, stores the answer.
+//! The node's side of enrolment: checks the authority of the line, proves that it has its key, and stores the answer.
 
 use super::{
     ConnectionSecret, ENROL_ANSWER_TIMEOUT, ENROL_STEP_TIMEOUT, EnrolAnswer, EnrolQuestion, Error, JoinLine,
-    certificate_fingerprint, connection_secret, network_error, read_message, write_message,
+    certificate_fingerprint, export_connection_secret, network_error, read_message, write_message,
 };
 use crate::authority::{JoinSecret, NodeAdmission, decode_hex, encode_hex};
 use crate::connection::{FleetCredentials, RenewedCredentials, ServerAccess, parse_certificates};
@@ -47,7 +47,7 @@ pub struct FleetMembership {
     /// Hash of the join line that was used.
     #[serde(default)]
     joined_by: String,
-    /// The user's claims for the server; empty in a membership of packetrig 0.1, whose server used certificates alone.
+    /// Claims (JWT) for the server; empty in a membership of packetrig 0.1, whose server used only certificates.
     #[serde(default)]
     user: String,
     /// True if the claims are bound to the key; claims of earlier versions were not.
@@ -55,7 +55,7 @@ pub struct FleetMembership {
     has_bound_claims: bool,
 }
 
-/// A certificate with less remaining time, in seconds, is renewed.
+/// A certificate with less remaining time than this, in seconds, is renewed.
 const RENEWAL_LEAD_S: u64 = 60 * 24 * 3600;
 
 impl std::fmt::Debug for FleetMembership {
@@ -67,23 +67,25 @@ impl std::fmt::Debug for FleetMembership {
     }
 }
 
-/// Writes a file that is readable by its owner only, and on disk when this returns.
-fn write_whole_file(file: &Path, text: &str) -> Result<(), Error> {
+/// Writes a file that only its owner can read. The file is on the disk when this returns.
+fn write_private_file(file: &Path, text: &str) -> Result<(), Error> {
     packetrig_sys::private_files::replace_file(file, text).map_err(network_error(file.display().to_string()))
 }
 
 impl FleetMembership {
     pub fn load_from(file: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(file).map_err(network_error(file.display().to_string()))?;
-        serde_json::from_str(&text).map_err(|_| Error::Here(format!("{} is damaged", file.display())))
+        serde_json::from_str(&text)
+            .map_err(|_| Error::Here(format!("the membership file {} is damaged", file.display())))
     }
 
     /// Stores the membership, readable by its owner only.
     pub fn save_to(&self, file: &Path) -> Result<(), Error> {
-        write_whole_file(file, &serde_json::to_string(self).map_err(|error| Error::Here(error.to_string()))?)
+        let text = serde_json::to_string(self).map_err(|error| Error::Here(error.to_string()))?;
+        write_private_file(file, &text)
     }
 
-    /// True if `line` gave this membership. The line may have expired since.
+    /// True if this membership was obtained with `line`. The line may have expired since.
     pub fn was_issued_by(&self, line: &JoinLine) -> bool {
         self.joined_by == join_line_hash(line)
     }
@@ -93,12 +95,12 @@ impl FleetMembership {
         if self.expires > 0 { Some(self.expires) } else { None }
     }
 
-    /// True if its certificate and claims should be renewed at `now`, in seconds since 1970.
-    pub const fn is_due(&self, now: u64) -> bool {
+    /// True if certificate and claims should be renewed at `now`, in seconds since 1970.
+    pub const fn is_renewal_due(&self, now: u64) -> bool {
         self.expires > 0 && (now.saturating_add(RENEWAL_LEAD_S) >= self.expires || !self.has_bound_claims)
     }
 
-    /// Certificate and claims of new connections after a renewal.
+    /// Returns the certificate and claims for new connections after a renewal.
     pub fn renewed_credentials(&self) -> RenewedCredentials {
         let user = (!self.user.is_empty()).then(|| self.user.clone());
         RenewedCredentials { certificate: self.certificate.clone(), user }
@@ -108,11 +110,12 @@ impl FleetMembership {
         &self.certificate
     }
 
-    /// Access to the fabric with this membership.
+    /// Returns the parameters for access to the fabric with this membership.
     pub fn server_access(&self) -> Result<ServerAccess, Error> {
-        let grants =
-            decode_hex(&self.grants).and_then(|key| key.try_into().ok()).ok_or_else(damaged_membership)?;
-        let controller = decode_hex(&self.controller).ok_or_else(damaged_membership)?;
+        let grants = decode_hex(&self.grants)
+            .and_then(|key| key.try_into().ok())
+            .ok_or_else(damaged_membership_error)?;
+        let controller = decode_hex(&self.controller).ok_or_else(damaged_membership_error)?;
         let credentials = FleetCredentials {
             authority: self.authority.clone(),
             certificate: self.certificate.clone(),
@@ -127,12 +130,12 @@ impl FleetMembership {
     }
 }
 
-fn damaged_membership() -> Error {
-    Error::Here("the membership is damaged; join the fleet again".to_owned())
+fn damaged_membership_error() -> Error {
+    Error::Here("the membership file of this node is damaged; join the fleet again".to_owned())
 }
 
-/// The key of a node. It is stored before it is shown to anybody: if the answer is lost, the node asks again with the
-/// same key, and the secret is used once.
+/// The key of a node. It is stored before it is sent to the authority: if the answer is lost, the node asks again with
+/// the same key, and this counts as one use of the secret.
 pub struct NodeKey(KeyPair);
 
 impl std::fmt::Debug for NodeKey {
@@ -151,19 +154,20 @@ impl NodeKey {
         KeyPair::from_pem(&membership.key).map(Self).map_err(|error| Error::Here(error.to_string()))
     }
 
-    /// The key that is stored in `file`; a missing one is made and stored first.
+    /// Loads the key from `file`. A missing key is created and stored there first.
     pub fn load_or_create(file: &Path) -> Result<Self, Error> {
         let kept = fs::read_to_string(file).ok().and_then(|pem| KeyPair::from_pem(&pem).ok());
         if let Some(key) = kept {
             return Ok(Self(key));
         }
         let key = Self::generate()?;
-        write_whole_file(file, &key.0.serialize_pem())?;
+        write_private_file(file, &key.0.serialize_pem())?;
         Ok(key)
     }
 }
 
-/// Joins the fleet of `line` as `name`. With an earlier membership the same key is used, so the node keeps its name.
+/// Joins the fleet of `line` as `name`. With an earlier membership under this name, the node keeps its key, so it
+/// may keep the name.
 pub fn enrol_node(
     line: &JoinLine,
     name: &NodeName,
@@ -181,12 +185,12 @@ pub(super) fn enrol_node_with_key(
     name: &NodeName,
     key: &NodeKey,
 ) -> Result<FleetMembership, Error> {
-    if !subject::is_name(&name.0) || name.is_controller() {
+    if !subject::is_node_name(&name.0) || name.is_controller() {
         return Err(Error::Name(name.0.clone()));
     }
     let admission = request_admission(line, &CertificateRequester { name, key: &key.0, is_renewal: false })?;
-    // The handshake has proven the fingerprint. The node must store the certificate with that fingerprint, not any
-    // other one in the answer.
+    // The handshake has proven the fingerprint of the authority. The node must store only the certificate with that
+    // fingerprint, not another one from the answer.
     let first = parse_certificates(&admission.authority).into_iter().next();
     if first.as_ref().map(certificate_fingerprint).as_deref() != Some(&line.authority) {
         return Err(Error::Stranger(line.enrol.clone()));
@@ -234,7 +238,7 @@ struct CertificateRequester<'a> {
 }
 
 impl CertificateRequester<'_> {
-    /// A question with its proof for this connection.
+    /// Builds the question with its proof for this connection.
     fn signed_question(
         &self,
         secret: &JoinSecret,
@@ -276,7 +280,8 @@ fn exchange_messages(line: &JoinLine, asker: &CertificateRequester<'_>) -> Resul
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::Here(error.to_string()))?
-        // The check is as strict as usual: `FingerprintVerifier` trusts one authority and leaves all other checks to rustls.
+        // In spite of the name, the check is as strict as usual: `FingerprintVerifier` trusts one authority and leaves
+        // all other checks to rustls.
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
@@ -290,7 +295,7 @@ fn exchange_messages(line: &JoinLine, asker: &CertificateRequester<'_>) -> Resul
     let failed = |error| connection_failure(line, error);
     // The proof covers the connection, so the question is made after the handshake.
     stream.conn.complete_io(&mut stream.sock).map_err(failed)?;
-    let secret = connection_secret(&stream.conn).map_err(|error| Error::Here(error.to_string()))?;
+    let secret = export_connection_secret(&stream.conn).map_err(|error| Error::Here(error.to_string()))?;
     let question = asker.signed_question(&line.secret, &secret)?;
     write_message(&mut stream, &question).and_then(|()| read_message(&mut stream)).map_err(failed)
 }
@@ -306,7 +311,7 @@ fn connection_failure(line: &JoinLine, error: std::io::Error) -> Error {
 
 fn connect_to(address: &str) -> Result<TcpStream, Error> {
     let mut connected = Err(std::io::ErrorKind::AddrNotAvailable.into());
-    // A name may have an IPv6 address that the server does not listen at.
+    // All addresses of a name are tried: the server may not listen at its IPv6 address, for example.
     for address in address.to_socket_addrs().map_err(network_error(address))? {
         connected = TcpStream::connect_timeout(&address, ENROL_STEP_TIMEOUT);
         if connected.is_ok() {
@@ -319,7 +324,7 @@ fn connect_to(address: &str) -> Result<TcpStream, Error> {
     Ok(stream)
 }
 
-/// Trusts only the authority with that fingerprint; all other checks are the usual ones.
+/// Trusts only the authority with this fingerprint; all other checks are the usual ones of rustls.
 #[derive(Debug)]
 struct FingerprintVerifier {
     print: String,

@@ -1,6 +1,6 @@
-//! A connection that ends at a deadline, however slowly the other side continues.
+//! A connection that ends at a deadline, however slowly the other side sends.
 //!
-//! With a timeout for each read alone, a client could hold a slot by sending a byte from time to time.
+//! With only a timeout for each read, a client could hold a slot by sending a byte from time to time.
 
 use crate::runtime::deadline_ns;
 use packetrig_sys::clock::monotonic_ns;

@@ -1,4 +1,4 @@
-//! Retries with growing pauses, for many nodes that join at once or a fleet that cannot be reached yet.
+//! Retries enrolment with growing pauses, because many nodes may join at once, or the fleet may not be reachable yet.
 //!
 //! Each pause is drawn at random from a range that doubles, so nodes that were refused together do not return together.
 
@@ -11,10 +11,11 @@ use std::time::Duration;
 /// Upper bound of the first pause.
 const MAX_FIRST_PAUSE: Duration = Duration::from_millis(400);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(15);
-/// Attempts in total: about two minutes if nothing answers.
+/// Maximum number of attempts. Together they take about two minutes if nothing answers.
 const MAX_ENROL_ATTEMPTS: u32 = 14;
 
-/// Joins the fleet of `line` as `name`, with this key. A temporary failure is retried; `on_failure` receives each one.
+/// Joins the fleet of `line` as `name`, with this key. A temporary failure is retried; `on_failure` is
+/// called with each one.
 pub fn enrol_with_retries(
     line: &JoinLine,
     name: &NodeName,
@@ -27,15 +28,15 @@ pub fn enrol_with_retries(
         match enrol_node_with_key(line, name, key) {
             Err(error) if error.is_temporary() && attempt < MAX_ENROL_ATTEMPTS => {
                 on_failure(&error);
-                std::thread::sleep(pause_after(attempt, random_u32()));
+                std::thread::sleep(pause_after(attempt, random_u32_or_zero()));
             }
             done => return done,
         }
     }
 }
 
-/// Returns a random number, or 0 if the system has none: then all nodes wait equally long.
-fn random_u32() -> u32 {
+/// Returns a random number; 0 if the system returns none. Then this node waits for the shortest pause.
+fn random_u32_or_zero() -> u32 {
     let mut bytes = [0; 4];
     match SystemRandom::new().fill(&mut bytes) {
         Ok(()) => u32::from_be_bytes(bytes),
@@ -43,7 +44,7 @@ fn random_u32() -> u32 {
     }
 }
 
-/// The pause after this attempt: between half of its range and all of it.
+/// Returns the pause after this attempt, between half of its range and the whole range.
 fn pause_after(attempt: u32, drawn: u32) -> Duration {
     let range = MAX_RETRY_PAUSE.min(MAX_FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(attempt - 1)));
     let half = range / 2;

@@ -1,13 +1,13 @@
 //! The controller's side of enrolment: a listener on its own thread, and a thread for each connection.
 //!
-//! Invariant: a node is informed of its admission only when the message server knows it. A node that gets no such
-//! answer has used up no secret and taken no name.
+//! Invariant: a node gets the answer that it is admitted only after the message server knows it. If the node is not
+//! admitted, no use of the secret is counted, and its name stays free.
 
 use super::deadline::DeadlineStream;
 use super::slots::{ConnectionSlot, ConnectionSlots};
 use super::{
     ConnectionSecret, ENROL_ANSWER_TIMEOUT, ENROL_STEP_TIMEOUT, EnrolAnswer, EnrolQuestion, Error, JoinLine,
-    certificate_fingerprint, connection_secret, network_error, read_message, write_message,
+    certificate_fingerprint, export_connection_secret, network_error, read_message, write_message,
 };
 use crate::authority::{FleetAuthority, JoinSecret, NodeAdmission, NodeKeys, decode_hex};
 use crate::broker::ServerSecurity;
@@ -27,15 +27,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The reason for refusing a question without a valid proof.
-const MISSING_PROOF_REASON: &str = "the request is not signed with the node's key for this connection; use one version of packetrig on both machines";
+/// Reason for refusing a question without a valid proof.
+const MISSING_PROOF_REASON: &str = "the request is not signed with the node's key for this connection; use \
+                                    the same version of packetrig on both machines";
 /// Interval at which the listener checks whether it should end.
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Called with a new node before the node gets its answer, to inform the message server.
 pub type JoinCallback = Arc<dyn Fn(&NodeName) -> Result<(), String> + Send + Sync>;
 
-/// Admits nodes; dropping it stops that.
+/// Admits nodes to the fleet. Dropping this ends the listener.
 pub struct EnrolServer {
     address: SocketAddr,
     service: Arc<EnrolService>,
@@ -85,25 +86,26 @@ impl EnrolServer {
         Ok(())
     }
 
-    /// The line for a node's owner, as [`join_line`] makes it.
+    /// Builds a join line for a node's owner, see [`build_join_line`].
     pub fn make_join_line(
         &self,
         address: String,
         enrol: String,
         secret: JoinSecret,
     ) -> Result<JoinLine, Error> {
-        join_line(&self.service.authority, address, enrol, secret)
+        build_join_line(&self.service.authority, address, enrol, secret)
     }
 }
 
-/// The line for a node's owner. The node can reach both addresses; addresses of a cluster are joined by commas.
-pub fn join_line(
+/// Builds the join line for a node's owner. The node must be able to reach both addresses. Addresses of a cluster
+/// are joined by commas.
+pub fn build_join_line(
     authority: &FleetAuthority,
     address: String,
     enrol: String,
     secret: JoinSecret,
 ) -> Result<JoinLine, Error> {
-    let certificate = authority.certificate_pem()?;
+    let certificate = authority.read_certificate_pem()?;
     let first = parse_certificates(&certificate).into_iter().next();
     let authority = certificate_fingerprint(
         &first.ok_or_else(|| Error::Here("the authority has no certificate".to_owned()))?,
@@ -124,7 +126,7 @@ impl Drop for EnrolServer {
 fn tls_config(authority: &FleetAuthority, security: &ServerSecurity) -> Result<ServerConfig, Error> {
     let mut chain = parse_certificates(&read_pem(&security.certificate)?);
     // The node knows only the fingerprint of the authority, so the chain includes its certificate.
-    chain.extend(parse_certificates(&authority.certificate_pem()?));
+    chain.extend(parse_certificates(&authority.read_certificate_pem()?));
     let key = PrivateKeyDer::from_pem_slice(read_pem(&security.key)?.as_bytes());
     let key = key.map_err(|error| Error::Here(error.to_string()))?;
     ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -151,24 +153,24 @@ fn listen_until(socket: &TcpListener, service: &Arc<EnrolService>, end: &AtomicB
             std::thread::sleep(END_CHECK_INTERVAL);
             continue;
         };
-        // All slots are taken: the dropped connection makes the node retry.
+        // All slots are in use. The connection is dropped, which makes the node retry.
         let Some(slot) = service.slots.claim_slot(from.ip(), &stream) else { continue };
         let service = Arc::clone(service);
         let thread = std::thread::Builder::new().name("enrol".to_owned());
-        // Without a thread the slot is free again, and the node retries. The same happens after a failed
-        // connection, because nothing is issued then.
+        // If no thread can be started, the slot becomes free and the node retries. The same happens after a failed
+        // connection, because nothing was issued then.
         drop(thread.spawn(move || drop(service.serve_connection(stream, &slot))));
     }
 }
 
-/// The keys of the asking node, if the question proves that they are its own.
-fn proven_keys(question: &EnrolQuestion, connection: &ConnectionSecret) -> Option<NodeKeys> {
+/// Checks the proof of a question. Returns the keys of the asking node if the proof is valid.
+fn verify_key_proof(question: &EnrolQuestion, connection: &ConnectionSecret) -> Option<NodeKeys> {
     let keys = NodeKeys { certificate: decode_hex(&question.public_key)?, user: question.user_key.clone() };
     let proof = decode_hex(&question.proof)?;
     // The signature covers purpose, name, secret and connection, so it proves nothing for another question.
     let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &keys.certificate);
     key.verify(&question.signed_payload(connection), &proof).ok()?;
-    // The text becomes the subject of signed claims, so it must be exactly the key of a user.
+    // The text becomes the subject of signed claims, so it must be a valid public key of a user.
     nkeys::is_public_key(&keys.user, KeyPairType::User).then_some(keys)
 }
 
@@ -182,7 +184,7 @@ impl EnrolService {
         let mut stream = StreamOwned::new(connection, stream);
         let question: EnrolQuestion = read_message(&mut stream)?;
         slot.mark_question_received();
-        let secret = connection_secret(&stream.conn).map_err(std::io::Error::other)?;
+        let secret = export_connection_secret(&stream.conn).map_err(std::io::Error::other)?;
         let answer = self.answer_question(&question, &secret).unwrap_or_else(EnrolAnswer::Refused);
         stream.sock.restart_deadline(ENROL_ANSWER_TIMEOUT);
         write_message(&mut stream, &answer)?;
@@ -196,7 +198,7 @@ impl EnrolService {
         connection: &ConnectionSecret,
     ) -> Result<EnrolAnswer, String> {
         let now = wall_clock_ns() / 1_000_000_000;
-        let keys = proven_keys(question, connection).ok_or(MISSING_PROOF_REASON)?;
+        let keys = verify_key_proof(question, connection).ok_or(MISSING_PROOF_REASON)?;
         let name = NodeName(question.name.clone());
         if question.is_renewal {
             let renewal = self.authority.renew_certificate(&name, &keys, now);
@@ -206,14 +208,12 @@ impl EnrolService {
         Ok(self.announce_admission(&name, admission.map_err(|error| error.to_string())?, &question.secret))
     }
 
-    /// Informs the broker of the node. If that fails, the admission is undone, and the node may ask again.
+    /// Informs the message server of the node. If that fails, undoes the admission, and the node may ask again later.
     fn announce_admission(&self, name: &NodeName, admission: NodeAdmission, secret: &str) -> EnrolAnswer {
         let Err(why) = (self.on_join)(name) else { return EnrolAnswer::Admitted(admission) };
         match self.authority.undo_admission(name, &admission, secret) {
             Ok(()) => EnrolAnswer::Later(why),
-            Err(error) => {
-                EnrolAnswer::Later(format!("{why}; and the admission could not be undone: {error}"))
-            }
+            Err(error) => EnrolAnswer::Later(format!("{why}; the admission could not be undone: {error}")),
         }
     }
 }
@@ -242,8 +242,8 @@ mod tests {
         let pair = KeyPair::generate().expect("a key");
         let keys = NodeKeys::from_private_key(&pair.serialize_pem()).expect("derived");
         let asked = || question(&pair, keys.user.clone(), &[1; 32]);
-        assert_eq!(proven_keys(&asked(), &[1; 32]), Some(keys.clone()));
-        assert_eq!(proven_keys(&asked(), &[2; 32]), None, "said again in another connection");
+        assert_eq!(verify_key_proof(&asked(), &[1; 32]), Some(keys.clone()));
+        assert_eq!(verify_key_proof(&asked(), &[2; 32]), None, "said again in another connection");
         let other = NodeKeys::from_private_key(&KeyPair::generate().expect("a key").serialize_pem())
             .expect("derived");
         let changed: [EnrolQuestion; 4] = [
@@ -252,7 +252,8 @@ mod tests {
             EnrolQuestion { user_key: other.user, ..asked() },
             EnrolQuestion { secret: "00".into(), ..asked() },
         ];
-        assert!(changed.iter().all(|question| proven_keys(question, &[1; 32]).is_none()));
-        assert_eq!(proven_keys(&question(&pair, "*".into(), &[1; 32]), &[1; 32]), None, "no key of a user");
+        assert!(changed.iter().all(|question| verify_key_proof(question, &[1; 32]).is_none()));
+        let of_no_user = question(&pair, "*".into(), &[1; 32]);
+        assert_eq!(verify_key_proof(&of_no_user, &[1; 32]), None, "no key of a user");
     }
 }

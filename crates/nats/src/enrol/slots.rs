@@ -1,15 +1,15 @@
-//! Connections that are served at once, and the choice of the one that is evicted for the next.
+//! Limits the connections that are served at the same time, and chooses which one is closed for a new one.
 //!
-//! A connection that has not asked yet costs only a slot, so silent ones are evicted, the oldest first. No
-//! address can take the slots of other addresses: each has a share.
+//! Only connections that have sent no question yet are closed, the oldest first. Each address has a limit, so no
+//! address can take the slots of all others.
 
 use packetrig_sys::clock::monotonic_ns;
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Connections that are served at once.
+/// Maximum number of connections that are served at the same time.
 const MAX_ENROL_CONNECTIONS: usize = 64;
-/// Connections from one address. Nodes behind one address of a network share it.
+/// Maximum number of connections from one address. Nodes behind the same address share this limit.
 const MAX_OF_ADDRESS: usize = 32;
 
 /// The slots of the enrolment server. Clones share them.
@@ -44,13 +44,16 @@ impl ConnectionSlots {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot for a new connection, if need be that of a silent one; `None` if all are in use.
+    /// Claims a slot for a new connection, and closes a silent connection for it if necessary; `None` if no slot
+    /// can be made free.
     pub(super) fn claim_slot(&self, address: IpAddr, stream: &TcpStream) -> Option<ConnectionSlot> {
         // A second handle, which can shut down the connection while its thread reads from it.
         let stream = stream.try_clone().ok()?;
         let network = client_network(address);
         let mut own = self.lock_connections();
-        own.evict_connection_if_full(network)?;
+        if !own.make_room_for_connection(network) {
+            return None;
+        }
         let number = own.next;
         own.next += 1;
         let since_ns = monotonic_ns();
@@ -83,27 +86,38 @@ impl Drop for ConnectionSlot {
 }
 
 impl HeldConnections {
-    fn evict_connection_if_full(&mut self, network: IpAddr) -> Option<()> {
+    /// Makes sure that there is a slot for a connection of this network: closes a silent connection if necessary.
+    /// Returns false if none can be closed.
+    fn make_room_for_connection(&mut self, network: IpAddr) -> bool {
         // The threads of evicted connections take a moment to end.
         if self.held.len() >= 2 * MAX_ENROL_CONNECTIONS {
+            return false;
+        }
+        self.find_full_network(network).is_none_or(|full| self.evict_oldest_silent_connection(full))
+    }
+
+    /// Finds the network that must lose a connection before `network` gets another one; `None` if there is a free slot.
+    fn find_full_network(&self, network: IpAddr) -> Option<IpAddr> {
+        if self.count_connections_of(network) >= MAX_OF_ADDRESS {
+            return Some(network);
+        }
+        if self.live_connections().count() < MAX_ENROL_CONNECTIONS {
             return None;
         }
-        let full = if self.count_connections_of(network) >= MAX_OF_ADDRESS {
-            network
-        } else if self.live_connections().count() >= MAX_ENROL_CONNECTIONS {
-            // The network with most connections loses one.
-            self.live_connections()
-                .map(|held| held.network)
-                .max_by_key(|network| self.count_connections_of(*network))?
-        } else {
-            return Some(());
-        };
+        // The network with most connections loses one.
+        let networks = self.live_connections().map(|held| held.network);
+        networks.max_by_key(|network| self.count_connections_of(*network))
+    }
+
+    /// Closes the oldest connection of the network that has sent no question. Returns false if there is none.
+    fn evict_oldest_silent_connection(&mut self, network: IpAddr) -> bool {
         let evictable = self.held.iter_mut().filter(|held| !held.has_asked && !held.is_evicted);
-        let oldest = evictable.filter(|held| held.network == full).min_by_key(|held| held.since_ns)?;
+        let oldest = evictable.filter(|held| held.network == network).min_by_key(|held| held.since_ns);
+        let Some(oldest) = oldest else { return false };
         oldest.is_evicted = true;
         // The peer may have closed the connection already.
         drop(oldest.stream.shutdown(Shutdown::Both));
-        Some(())
+        true
     }
 
     fn count_connections_of(&self, network: IpAddr) -> usize {

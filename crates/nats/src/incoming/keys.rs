@@ -1,4 +1,4 @@
-//! Checks the seals of segments: a segment counts only with the seal of its node.
+//! Checks the seals of segments: a segment is accepted only with the seal of its node.
 
 use crate::results::{SEAL_HEADER, SEGMENT_HEADER};
 use crate::seal::{MacKeys, is_segment_genuine};
@@ -6,7 +6,7 @@ use crate::subject;
 use async_nats::jetstream::Message;
 use packetrig_fleet::fabric::SegmentId;
 
-/// The keys of nodes; with `None` every segment is believed, which is only for tests on one machine.
+/// Finds the keys of nodes. With `None` every segment is accepted, which is only for tests on one machine.
 pub(super) struct NodeKeys(pub(super) Option<MacKeys>);
 
 impl std::fmt::Debug for NodeKeys {
@@ -15,7 +15,7 @@ impl std::fmt::Debug for NodeKeys {
     }
 }
 
-/// Reasons why a delivery is not taken.
+/// Reasons why a delivery is not accepted.
 pub(super) enum SegmentRefusal {
     /// The segment cannot be identified, or its node has not sealed it. It will never be accepted.
     NotGenuine,
@@ -24,7 +24,7 @@ pub(super) enum SegmentRefusal {
 }
 
 impl NodeKeys {
-    /// The id of the segment, if its node may send it there and has sealed it.
+    /// Returns the ID of the segment, if its node has sealed it and its subject matches the ID.
     pub(super) fn verify_segment(&self, message: &Message) -> Result<SegmentId, SegmentRefusal> {
         let NamedSegment { id, json } =
             NamedSegment::from_message(message).ok_or(SegmentRefusal::NotGenuine)?;
@@ -40,15 +40,16 @@ impl NodeKeys {
     }
 }
 
-/// The id that a segment carries.
+/// The ID in the header of a segment.
 struct NamedSegment<'a> {
     id: SegmentId,
-    /// The id as it was sent: the seal covers these bytes.
+    /// The ID as it was sent, because the seal covers these bytes.
     json: &'a str,
 }
 
 impl<'a> NamedSegment<'a> {
-    /// `None` if there is no id, or if it does not match the subject that the server confirms.
+    /// Reads the ID; `None` if there is none, or if it does not match the subject. The server has checked that the
+    /// node in the subject is the sender.
     fn from_message(message: &'a Message) -> Option<Self> {
         let json = message.headers.as_ref()?.get(SEGMENT_HEADER)?.as_str();
         let id: SegmentId = serde_json::from_str(json).ok()?;

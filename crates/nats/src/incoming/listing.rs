@@ -1,8 +1,8 @@
-//! Lists the segments that wait in the stream, and removes the segments that no controller can take.
+//! Lists the segments that wait in the stream, and removes the segments that no controller can read.
 //!
-//! All teams share the stream, and a node may append to any subject that ends with its name. So subjects with
-//! a word that is no run are removed, with all other subjects of their node. If a node has appended to more
-//! runs than a node can take part in, it loses all its segments.
+//! All users of the fleet share the stream, and a node can append to any subject that ends with its name. If
+//! a node has used a subject without a valid run, or subjects of more runs than [`MAX_RUNS_PER_NODE`], all
+//! its segments are removed.
 
 use super::{ReaderConnection, unanswered_error};
 use crate::subject::{self, RESULTS_STREAM};
@@ -24,17 +24,17 @@ pub(super) struct StreamListing {
     pub(super) runs: BTreeMap<RunId, BTreeSet<String>>,
     /// True if more than half of the stream's limit is used.
     pub(super) is_nearly_full: bool,
-    /// Number of segments of each node that were removed because nobody can take them.
+    /// Number of segments of each node that were removed because no controller can read them.
     pub(super) removed: BTreeMap<NodeName, u64>,
 }
 
 impl ReaderConnection {
     pub(super) async fn list_waiting_segments(&self) -> Result<StreamListing, Error> {
         let stream = self.get_or_create_stream().await?;
-        let mut readers = self.readers_by_run(&stream).await?;
+        let mut readers = self.list_readers_by_run(&stream).await?;
         let mut subjects =
             stream.info_with_subjects(format!("{RESULTS_STREAM}.>")).await.map_err(unanswered_error)?;
-        // Removal ends here: later segments were not judged by this listing.
+        // Only segments up to this one are removed, because later ones are not in this listing.
         let last = subjects.info.state.last_sequence;
         // A negative value means no limit.
         let room = u64::try_from(subjects.info.config.max_bytes).unwrap_or(u64::MAX);
@@ -45,7 +45,7 @@ impl ReaderConnection {
         let mut suspects: BTreeMap<NodeName, usize> = BTreeMap::new();
         while let Some((subject, _)) = subjects.try_next().await.map_err(unanswered_error)? {
             let word = subject.split('.').nth(1).unwrap_or_default();
-            let is_run = subject::is_run_keyword(word);
+            let is_run = subject::is_run_word(word);
             if let Some(node) = subject::publishing_node(&subject) {
                 let runs = suspects.entry(node).or_default();
                 // One subject without a valid run is enough: no correct node uses such a subject.
@@ -60,7 +60,8 @@ impl ReaderConnection {
         Ok(listing)
     }
 
-    /// Removes all segments of these nodes up to this number. Their genuine segments are still in their spools.
+    /// Removes all segments of these nodes up to the number `last` of the stream. Genuine segments are still in the
+    /// spools of the nodes. Returns how many were removed, by node.
     async fn remove_segments_of_nodes(
         &self,
         stream: &Stream,
@@ -72,7 +73,7 @@ impl ReaderConnection {
             for subjects in
                 [subject::all_segment_subjects(&node.0), subject::malformed_segment_subject(&node.0)]
             {
-                // After a failure the next listing finds these segments again.
+                // After a failure these segments remain, and the next listing finds them again.
                 removed += purge_subjects(stream, subjects, last).await.unwrap_or(0);
             }
             (node, removed)
@@ -81,10 +82,10 @@ impl ReaderConnection {
         removed.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Removes the waiting segments of these runs; returns their number.
+    /// Removes the waiting segments of these runs, and returns how many there were.
     pub(super) async fn remove_runs(&self, runs: BTreeSet<String>) -> Result<u64, Error> {
         let stream = &self.get_or_create_stream().await?;
-        // Segments that come after this were not judged, and stay.
+        // Segments that arrive after this are not removed.
         let last = stream.cached_info().state.last_sequence;
         let removals =
             runs.into_iter().map(|run| purge_subjects(stream, subject::segment_subject(&run, "*"), last));
@@ -93,7 +94,7 @@ impl ReaderConnection {
     }
 }
 
-/// Removes the messages on these subjects up to this number of the stream; returns their number.
+/// Removes the messages on these subjects up to the number `last` of the stream, and returns how many there were.
 async fn purge_subjects(stream: &Stream, subjects: String, last: u64) -> Result<u64, Error> {
     // The server removes the messages below the given number, so the last one needs one more.
     let removed = stream.purge().filter(subjects).sequence(last.saturating_add(1)).await;

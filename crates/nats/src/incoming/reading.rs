@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
-/// Deliveries of a run that are fetched ahead: 16 MiB at most.
+/// Maximum number of deliveries of a run that are fetched ahead, 16 MiB at most.
 const MAX_PREFETCHED_DELIVERIES: usize = 32;
 /// Maximum number of deliveries that wait for their confirmation.
 const MAX_UNCONFIRMED_DELIVERIES: i64 = 4096;
-/// The server removes a consumer that was not used for this long.
+/// Time after which the server removes a consumer that is not used.
 const UNUSED_CONSUMER_LIFETIME: Duration = Duration::from_hours(24);
-/// Failures in a row before they are reported.
+/// Number of failures in a row at which a failure is reported.
 const REPORTED_FAILURES_IN_A_ROW: u32 = 2;
 
 impl ReaderConnection {
@@ -30,8 +30,8 @@ impl ReaderConnection {
     ) -> Result<PullConsumer, ConsumerError> {
         let name = consumer_name(run, &self.reader);
         let config = pull::Config {
-            // The consumer outlives its controller. The next reader removes it (`take_over`), or the
-            // server does after `UNUSED_CONSUMER_LIFETIME`.
+            // The consumer outlives its controller. The next reader removes it (`take_over_run`), or the
+            // server does so after `UNUSED_CONSUMER_LIFETIME`.
             durable_name: Some(name.clone()),
             ack_policy: AckPolicy::Explicit,
             ack_wait: CONFIRM_TIMEOUT,
@@ -48,13 +48,14 @@ impl ReaderConnection {
             .open_run_consumer(&self.get_or_create_stream().await?, run)
             .await
             .map_err(unanswered_error)?;
-        // Missing heartbeats reveal a server that has gone, long before the request expires.
+        // Missing heartbeats show that the server does not answer, long before the request expires.
         let ahead =
             consumer.stream().max_messages_per_batch(MAX_PREFETCHED_DELIVERIES).expires(CONFIRM_TIMEOUT);
         ahead.heartbeat(ATTEMPT_TIMEOUT).messages().await.map_err(unanswered_error)
     }
 
-    /// Passes on the segments of a run, whatever happens to the server meanwhile; a lost store is created again.
+    /// Passes on the segments of a run until the reader is gone. After a failure of the server it continues; a lost
+    /// store is created again.
     pub(super) async fn read_until_stopped(
         self: Arc<Self>,
         run: String,
@@ -68,18 +69,18 @@ impl ReaderConnection {
                 Ok(RunReadEnd::StreamEnded) => {}
                 Err(error) => {
                     failures += 1;
-                    // A single failure is a restarted server, and a third one adds nothing new.
+                    // A single failure may be a restart of the server, and later failures add nothing new.
                     if failures == REPORTED_FAILURES_IN_A_ROW {
                         troubles.add_failure(error);
                     }
                 }
             }
-            // Waits also after a regular end: a stream that ends at once must not be reopened without a pause.
+            // The pause also follows a regular end: a stream that ends at once must not be reopened in a busy loop.
             tokio::time::sleep(ATTEMPT_PAUSE).await;
         }
     }
 
-    /// Passes on messages until their stream ends or fails. A message ends a series of failures.
+    /// Passes on messages until their stream ends or fails. Each message resets the count of failures.
     async fn forward_messages(
         &self,
         run: &str,
@@ -98,7 +99,7 @@ impl ReaderConnection {
     }
 }
 
-/// Reasons why no more messages of a run come.
+/// Reasons why no more messages of a run are passed on.
 enum RunReadEnd {
     /// The inlet was dropped.
     ReaderGone,

@@ -1,4 +1,4 @@
-//! Hellos that wait to be read: the newest of each node.
+//! Holds the hellos that wait to be read: the newest one of each node.
 
 use crate::runtime::deadline_ns;
 use crate::subject::publishing_node;
@@ -27,11 +27,11 @@ struct SharedMailbox {
 #[derive(Debug, Default)]
 struct MailboxContents {
     newest: BTreeMap<NodeName, WaitingHello>,
-    /// The keys of `newest`, the node that waits longest first.
+    /// Keys of `newest`; the node that has waited longest comes first.
     order: VecDeque<NodeName>,
 }
 
-/// A message, and the time at which it came.
+/// A message with the time at which it arrived.
 #[derive(Debug)]
 pub(super) struct WaitingHello {
     pub(super) at: MonoTime,
@@ -43,12 +43,12 @@ impl HelloMailbox {
         self.0.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a hello in place of an earlier one of the same node.
+    /// Stores a hello, in place of an earlier one of the same node.
     pub(super) fn store_hello(&self, message: &Message, at: MonoTime) {
         let Some(node) = publishing_node(&message.subject) else { return };
         let mut mail = self.lock_mail();
         if !mail.newest.contains_key(&node) {
-            // Only a new name is refused: nodes with a waiting hello are not affected.
+            // Only new nodes are refused here; nodes with a waiting hello are not affected.
             if mail.newest.len() >= MAX_NODES {
                 return;
             }
@@ -59,7 +59,7 @@ impl HelloMailbox {
         self.0.has_come.notify_one();
     }
 
-    /// The hello of the node that waits longest, as soon as there is one.
+    /// Takes the hello of the node that has waited longest, and waits for one if there is none; `None` after that time.
     pub(super) fn take_oldest_hello(&self, within: Duration) -> Option<WaitingHello> {
         let until = deadline_ns(within);
         let mut mail = self.lock_mail();
@@ -75,7 +75,7 @@ impl HelloMailbox {
     }
 }
 
-/// Copies a message into its own memory: a received one holds the whole buffer that it was received in.
+/// Copies a message into its own memory, because a received message keeps its whole receive buffer in memory.
 fn copy_message(message: &Message) -> Message {
     Message {
         subject: message.subject.to_string().into(),

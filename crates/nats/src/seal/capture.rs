@@ -1,22 +1,22 @@
 //! Seals for fetching captures: the fleet's signature on a question, the MAC of a node on an answer.
 
-use super::node::{derive_key, segment_bytes};
+use super::node::{derive_key, length_prefixed_bytes};
 use super::{BASE64, MAC_KEY_BYTES, signing_key};
 use base64::Engine as _;
 use packetrig_fleet::fabric::Error;
 use ring::hmac;
 use ring::signature::{ED25519, UnparsedPublicKey};
 
-/// Prefix of signed bytes: they can be mistaken for nothing else that is signed with the key.
+/// Prefix of signed bytes, so that they cannot be taken for anything else that is signed with the key.
 const CAPTURE_QUESTION_PREFIX: &[u8] = b"packetrig capture question 1\0";
 const CAPTURE_ANSWER_PURPOSE: &str = "packetrig captures 1";
 
 fn signed_payload(subject: &str, about: &str) -> Vec<u8> {
-    // The subject names the node, so a question to one node is of no use for another.
-    [CAPTURE_QUESTION_PREFIX, &segment_bytes(subject, about, &[])].concat()
+    // The subject names the node, so a question to one node is not valid for another.
+    [CAPTURE_QUESTION_PREFIX, &length_prefixed_bytes(subject, about, &[])].concat()
 }
 
-pub(crate) fn question_seal(signing: &[u8], subject: &str, about: &str) -> Result<String, Error> {
+pub(crate) fn seal_question(signing: &[u8], subject: &str, about: &str) -> Result<String, Error> {
     Ok(BASE64.encode(signing_key(signing)?.sign(&signed_payload(subject, about))))
 }
 
@@ -25,8 +25,9 @@ pub(crate) fn is_question_genuine(controller: &[u8], subject: &str, about: &str,
     UnparsedPublicKey::new(&ED25519, controller).verify(&signed_payload(subject, about), &seal).is_ok()
 }
 
-pub(crate) fn capture_seal(key: &[u8; MAC_KEY_BYTES], subject: &str, about: &str, bytes: &[u8]) -> String {
-    BASE64.encode(hmac::sign(&derive_key(key, CAPTURE_ANSWER_PURPOSE), &segment_bytes(subject, about, bytes)))
+pub(crate) fn seal_capture(key: &[u8; MAC_KEY_BYTES], subject: &str, about: &str, bytes: &[u8]) -> String {
+    let sealed = length_prefixed_bytes(subject, about, bytes);
+    BASE64.encode(hmac::sign(&derive_key(key, CAPTURE_ANSWER_PURPOSE), &sealed))
 }
 
 pub(crate) fn is_capture_genuine(
@@ -37,8 +38,8 @@ pub(crate) fn is_capture_genuine(
     seal: &str,
 ) -> bool {
     let Ok(seal) = BASE64.decode(seal) else { return false };
-    hmac::verify(&derive_key(key, CAPTURE_ANSWER_PURPOSE), &segment_bytes(subject, about, bytes), &seal)
-        .is_ok()
+    let sealed = length_prefixed_bytes(subject, about, bytes);
+    hmac::verify(&derive_key(key, CAPTURE_ANSWER_PURPOSE), &sealed, &seal).is_ok()
 }
 
 #[cfg(test)]
@@ -52,14 +53,14 @@ mod tests {
         let signing = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(signing.as_ref()).expect("it is good");
         let public = pair.public_key().as_ref();
-        let seal = question_seal(signing.as_ref(), "get.a", "{}").expect("sealed");
+        let seal = seal_question(signing.as_ref(), "get.a", "{}").expect("sealed");
         assert!(is_question_genuine(public, "get.a", "{}", &seal));
         assert!(
             !is_question_genuine(public, "get.b", "{}", &seal)
                 && !is_question_genuine(public, "get.a", "{ }", &seal)
         );
         let key = [7; MAC_KEY_BYTES];
-        let seal = capture_seal(&key, "cap.a", "{}", b"bytes");
+        let seal = seal_capture(&key, "cap.a", "{}", b"bytes");
         assert!(is_capture_genuine(&key, "cap.a", "{}", b"bytes", &seal));
         assert!(!is_capture_genuine(&key, "cap.a", "{}", b"other", &seal));
         assert!(!is_capture_genuine(&[8; MAC_KEY_BYTES], "cap.a", "{}", b"bytes", &seal));

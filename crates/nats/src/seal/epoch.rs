@@ -17,13 +17,13 @@ fn signed_payload(epoch: u64) -> Vec<u8> {
     bytes
 }
 
-/// The proof as it is sent and stored.
-pub(crate) fn prove_epoch(key: &Ed25519KeyPair, epoch: u64) -> String {
+/// Signs an epoch. Returns the proof in the form in which it is sent and stored.
+pub(crate) fn sign_epoch(key: &Ed25519KeyPair, epoch: u64) -> String {
     format!("{epoch:x}.{}", BASE64.encode(key.sign(&signed_payload(epoch))))
 }
 
 /// Verifies `proof` and returns the epoch that the controller has signed in it.
-pub(crate) fn proven_epoch(controller: &[u8], proof: &str) -> Option<u64> {
+pub(crate) fn verify_epoch_proof(controller: &[u8], proof: &str) -> Option<u64> {
     let (epoch, signature) = proof.split_once('.')?;
     let epoch = u64::from_str_radix(epoch, 16).ok()?;
     let signature = BASE64.decode(signature).ok()?;
@@ -39,21 +39,21 @@ pub(crate) struct EpochProofs {
 }
 
 impl EpochProofs {
-    /// Loads the proof in `file`, if it is of this controller.
+    /// Loads the proof from `file`, if this controller has signed it.
     pub(crate) fn load_from(controller: Vec<u8>, file: Option<PathBuf>) -> Self {
         let kept = file.as_ref().and_then(|file| fs::read_to_string(file).ok());
         let proof = kept.map(|text| text.trim().to_owned());
-        let highest = proof.and_then(|proof| Some((proven_epoch(&controller, &proof)?, proof)));
+        let highest = proof.and_then(|proof| Some((verify_epoch_proof(&controller, &proof)?, proof)));
         Self { controller, file, highest }
     }
 
-    /// Stores a proof that came with a letter of the controller.
+    /// Stores a proof that came with a letter of the controller, if it is valid and its epoch is higher than before.
     pub(crate) fn store_proof(&mut self, proof: &str) -> std::io::Result<()> {
         // The same proof comes with every command: comparing is cheaper than verifying a signature.
         if self.highest.as_ref().is_some_and(|(_, known)| known == proof) {
             return Ok(());
         }
-        let Some(epoch) = proven_epoch(&self.controller, proof) else { return Ok(()) };
+        let Some(epoch) = verify_epoch_proof(&self.controller, proof) else { return Ok(()) };
         // A message of an earlier epoch may arrive late.
         if self.highest.as_ref().is_some_and(|(highest, _)| epoch <= *highest) {
             return Ok(());
@@ -83,12 +83,12 @@ mod tests {
     fn only_the_controller_proves_an_epoch() {
         let (own, other) = (key(), key());
         let public = own.public_key().as_ref();
-        let proof = prove_epoch(&own, 7);
-        assert_eq!(proven_epoch(public, &proof), Some(7));
-        assert_eq!(proven_epoch(public, &proof.replacen('7', "8", 1)), None);
-        assert_eq!(proven_epoch(public, &prove_epoch(&other, 7)), None);
-        assert_eq!(proven_epoch(public, "fffffffffffffffe."), None);
-        assert_eq!(proven_epoch(public, ""), None);
+        let proof = sign_epoch(&own, 7);
+        assert_eq!(verify_epoch_proof(public, &proof), Some(7));
+        assert_eq!(verify_epoch_proof(public, &proof.replacen('7', "8", 1)), None);
+        assert_eq!(verify_epoch_proof(public, &sign_epoch(&other, 7)), None);
+        assert_eq!(verify_epoch_proof(public, "fffffffffffffffe."), None);
+        assert_eq!(verify_epoch_proof(public, ""), None);
     }
 
     #[test]
@@ -98,11 +98,11 @@ mod tests {
         let mut proofs = EpochProofs::load_from(public.clone(), Some(file.clone()));
         assert_eq!(proofs.highest_proof(), None);
         for epoch in [3, 9, 4] {
-            proofs.store_proof(&prove_epoch(&own, epoch)).expect("written");
+            proofs.store_proof(&sign_epoch(&own, epoch)).expect("written");
         }
         proofs.store_proof("ffff.").expect("ignored");
         let again = EpochProofs::load_from(public.clone(), Some(file.clone()));
-        assert_eq!(again.highest_proof().and_then(|proof| proven_epoch(&public, proof)), Some(9));
+        assert_eq!(again.highest_proof().and_then(|proof| verify_epoch_proof(&public, proof)), Some(9));
         fs::write(&file, "nonsense").expect("written");
         assert_eq!(EpochProofs::load_from(public, Some(file)).highest_proof(), None);
     }

@@ -1,11 +1,12 @@
-//! Seals on the messages of nodes: a reply, a renewal and a segment count only with a MAC that the node alone can make.
+//! Seals on the messages of nodes. A reply, a renewal or a segment is accepted only with a MAC that only the node and
+//! the controller can compute.
 //!
-//! The server guarantees the subject, and the seal guarantees the bytes. So neither the server nor an intruder who
-//! evades its rules can send as a node. The key is derived, for each purpose, from the one that node and controller
-//! share since the enrolment. So bytes sealed for one purpose cannot be shown for another.
+//! The server checks the subject, and the seal protects the bytes. So neither the server nor an intruder who evades its
+//! rules can send as a node. For each purpose there is a key that is derived from the key that node and controller
+//! share since the enrolment. So bytes that were sealed for one purpose cannot be used for another.
 //!
-//! A letter names the instance of the controller that last wrote to its node. Another controller does not
-//! accept it, so nobody can replay a letter after the controller that accepted it has gone.
+//! A letter names the instance of the controller for which it is. Other controllers do not accept it, so nobody can
+//! replay a letter after the controller that accepted it has ended.
 //!
 //! Invariant: the controller accepts each number of a node's instance once and in order, for each kind of subject.
 
@@ -22,7 +23,7 @@ const MAX_EARLIER_INSTANCES: usize = 256;
 
 const SEGMENT_SEAL_PURPOSE: &str = "packetrig segments 1";
 
-/// The key for one purpose.
+/// Derives the key for one purpose.
 pub(super) fn derive_key(key: &[u8; MAC_KEY_BYTES], purpose: &str) -> hmac::Key {
     let key = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), purpose.as_bytes());
     hmac::Key::new(hmac::HMAC_SHA256, key.as_ref())
@@ -35,7 +36,7 @@ fn letter_key(key: &[u8; MAC_KEY_BYTES]) -> hmac::Key {
 pub(crate) struct NodeSealer {
     key: hmac::Key,
     incarnation: u64,
-    /// The instance of the controller that spoke last; zero before the first.
+    /// Instance of the controller for which letters are sealed; zero before the first one.
     session: u64,
     number: u64,
 }
@@ -62,13 +63,15 @@ impl NodeSealer {
 /// Reasons for refusing a message of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LetterRefusal {
-    /// It is not from that node, or not new.
+    /// The message is not from that node, or not new.
     NotGenuine(&'static str),
-    /// The node has sealed it for another controller, and this instance of the node has not answered this one yet.
+    /// The node has sealed the message for another controller, and this instance of the node has sent none
+    /// for this controller yet.
     OtherController,
-    /// The node has sealed it for another controller, although it has answered this one: the letter is for the other one.
+    /// The node has sealed the message for another controller, although it has sent messages for this one: the message
+    /// is for the other controller.
     NotForThisOne,
-    /// It is longer than allowed, or too many came before it.
+    /// The message is longer than allowed, or the node has sent too many.
     TooMuch(&'static str),
     /// The key of the node cannot be read now.
     NoKeyNow(String),
@@ -78,16 +81,18 @@ impl std::fmt::Display for LetterRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NotGenuine(why) | Self::TooMuch(why) => f.write_str(why),
-            Self::OtherController | Self::NotForThisOne => f.write_str("it is sealed for another controller"),
+            Self::OtherController | Self::NotForThisOne => {
+                f.write_str("the message is sealed for another controller")
+            }
             Self::NoKeyNow(why) => write!(f, "the key of that node cannot be read: {why}"),
         }
     }
 }
 
-/// The controller's side, for all nodes.
+/// Checks the seals of all nodes, on the controller's side.
 pub(crate) struct NodeSealChecker {
     keys: MacKeys,
-    /// The instance of the controller that letters must answer; `None` accepts any.
+    /// Instance of the controller for which letters must be sealed; `None` accepts any.
     session: Option<u64>,
     nodes: BTreeMap<NodeName, KnownNode>,
 }
@@ -115,7 +120,7 @@ impl NodeSealChecker {
         bytes: &[u8],
     ) -> Result<(), LetterRefusal> {
         use LetterRefusal::{NoKeyNow, NotForThisOne, NotGenuine, OtherController};
-        let seal = seal.ok_or(NotGenuine("no seal"))?;
+        let seal = seal.ok_or(NotGenuine("the message has no seal"))?;
         let seal = WrittenSeal::parse_written_seal(seal).ok_or(NotGenuine("the seal cannot be parsed"))?;
         let WrittenSeal { session, number, .. } = seal;
         if seal.kind != "n" {
@@ -132,7 +137,7 @@ impl NodeSealChecker {
         };
         let covered = SealScope { subject, incarnation, session, number }.signed_payload(bytes);
         hmac::verify(&key, &covered, &seal.bytes).map_err(|_| NotGenuine("the seal is forged"))?;
-        // This comes after the seal: only the node decides which controller a letter is for.
+        // This is checked after the seal, because only the node decides for which controller a letter is.
         if self.session.is_some_and(|own| own != session) {
             return Err(if has_answered { NotForThisOne } else { OtherController });
         }
@@ -142,7 +147,7 @@ impl NodeSealChecker {
         node.numbers.entry(kind.to_owned()).or_default().accept_number(number).map_err(NotGenuine)
     }
 
-    /// The record of this instance of a node; its seal was just verified.
+    /// Returns the state of this instance of a node, and adds it if it is new. The caller has verified the seal.
     fn find_or_add_instance(
         &mut self,
         from: &NodeName,
@@ -154,9 +159,11 @@ impl NodeSealChecker {
             Entry::Vacant(entry) => Ok(entry.insert(fresh)),
             Entry::Occupied(entry) => {
                 let node = entry.into_mut();
-                // An instance that was replaced never speaks again: its letters are replays.
+                // An instance that was replaced sends nothing any more, so its letters are replays.
                 if node.earlier.contains(&incarnation) {
-                    return Err(LetterRefusal::NotGenuine("it comes from an earlier instance of that node"));
+                    return Err(LetterRefusal::NotGenuine(
+                        "the message comes from an earlier instance of that node",
+                    ));
                 }
                 if node.incarnation != incarnation {
                     node.start_new_instance(fresh);
@@ -179,12 +186,13 @@ impl KnownNode {
     }
 }
 
-/// The seal on a segment of results. It covers the subject and the id under which the segment is stored.
-pub(crate) fn segment_seal(key: &[u8; MAC_KEY_BYTES], subject: &str, id: &str, body: &[u8]) -> String {
-    BASE64.encode(hmac::sign(&derive_key(key, SEGMENT_SEAL_PURPOSE), &segment_bytes(subject, id, body)))
+/// Builds the seal for a segment of results. It also covers the subject and the ID of the segment.
+pub(crate) fn seal_segment(key: &[u8; MAC_KEY_BYTES], subject: &str, id: &str, body: &[u8]) -> String {
+    let sealed = length_prefixed_bytes(subject, id, body);
+    BASE64.encode(hmac::sign(&derive_key(key, SEGMENT_SEAL_PURPOSE), &sealed))
 }
 
-pub(super) fn segment_bytes(subject: &str, id: &str, body: &[u8]) -> Vec<u8> {
+pub(super) fn length_prefixed_bytes(subject: &str, id: &str, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in [subject.as_bytes(), id.as_bytes(), body] {
         bytes.extend((part.len() as u64).to_be_bytes());
@@ -193,7 +201,7 @@ pub(super) fn segment_bytes(subject: &str, id: &str, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// True if `seal` is that of the node with this key.
+/// True if the node with this key has made `seal` for this segment.
 pub(crate) fn is_segment_genuine(
     key: &[u8; MAC_KEY_BYTES],
     subject: &str,
@@ -202,7 +210,8 @@ pub(crate) fn is_segment_genuine(
     seal: &str,
 ) -> bool {
     let Ok(seal) = BASE64.decode(seal) else { return false };
-    hmac::verify(&derive_key(key, SEGMENT_SEAL_PURPOSE), &segment_bytes(subject, id, body), &seal).is_ok()
+    let sealed = length_prefixed_bytes(subject, id, body);
+    hmac::verify(&derive_key(key, SEGMENT_SEAL_PURPOSE), &sealed, &seal).is_ok()
 }
 
 #[cfg(test)]
@@ -235,7 +244,8 @@ mod tests {
         assert!(check("a", 8, "rep.a", b"bytes").is_err(), "another life");
         assert!(check("b", 9, "rep.a", b"bytes").is_err(), "another node");
         let mut own = checker();
-        assert_eq!(own.check_letter(&node(), 9, "rep.a", None, b"bytes"), Err(NotGenuine("no seal")));
+        let without_seal = own.check_letter(&node(), 9, "rep.a", None, b"bytes");
+        assert_eq!(without_seal, Err(NotGenuine("the message has no seal")));
         assert_eq!(own.check_letter(&node(), 9, "rep.a", Some(&seal), b"bytes"), Ok(()));
         assert_eq!(
             own.check_letter(&node(), 9, "rep.a", Some(&seal), b"bytes"),
@@ -253,7 +263,7 @@ mod tests {
         assert_eq!(own.check_letter(&node(), 2, "hb.a", Some(&restarted), b"h"), Ok(()));
         let late = old.seal_letter("rep.a", b"late");
         let refused = own.check_letter(&node(), 1, "rep.a", Some(&late), b"late");
-        assert_eq!(refused, Err(NotGenuine("it comes from an earlier instance of that node")));
+        assert_eq!(refused, Err(NotGenuine("the message comes from an earlier instance of that node")));
     }
 
     #[test]
@@ -284,7 +294,7 @@ mod tests {
 
     #[test]
     fn segment_seal_binds_subject_header_and_body() {
-        let seal = segment_seal(&KEY, "res.r.a", "{1}", b"body");
+        let seal = seal_segment(&KEY, "res.r.a", "{1}", b"body");
         assert!(is_segment_genuine(&KEY, "res.r.a", "{1}", b"body", &seal));
         assert!(!is_segment_genuine(&KEY, "res.r.b", "{1}", b"body", &seal));
         assert!(!is_segment_genuine(&KEY, "res.r.a", "{2}", b"body", &seal));

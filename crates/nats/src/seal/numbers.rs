@@ -1,13 +1,13 @@
-//! The numbers of one sender's messages of one kind: each is accepted once and in order.
+//! Checks the numbers of one sender's messages of one kind: each number is accepted once and in order.
 
 use std::collections::VecDeque;
 
 /// Reason for refusing a message whose number was accepted before.
 pub(crate) const REPEATED_MESSAGE_REASON: &str = "the message was received before";
-/// Reason for refusing a message that a later one has overtaken. After a lost connection, messages of the old
-/// connection may arrive after messages of the new one: they are correct.
+/// Reason for refusing a message that arrives after a later one. This happens to correct messages after a lost
+/// connection, when messages of the old connection arrive after messages of the new one.
 pub(crate) const OVERTAKEN_MESSAGE_REASON: &str = "a later message has arrived before it";
-/// Accepted numbers that are remembered. A number below them counts as repeated.
+/// Number of accepted numbers that are remembered. A number below all of them counts as repeated.
 const MAX_REMEMBERED_NUMBERS: usize = 64;
 
 /// The latest accepted numbers, in order.

@@ -53,7 +53,7 @@ fn failed_enrolment_takes_no_name_or_secret() {
     let (door, _) = door_that_fails(&fleet, 1);
     let line = JoinLine { enrol: door.address().to_string(), ..fleet.line() };
     assert!(matches!(enrol_node(&line, &node("a"), None), Err(enrol::Error::Later(_))));
-    assert_eq!(fleet.authority.node_names().expect("listed"), []);
+    assert_eq!(fleet.authority.list_node_names().expect("listed"), []);
     // Another machine, so another key: the name is free, and the secret is as valid as before.
     enrol_node(&line, &node("a"), None).expect("the single use is still there");
     assert!(
@@ -122,7 +122,7 @@ fn server_survives_reloads_while_nodes_join() {
     let reloads = std::thread::scope(|scope| {
         let joining = scope.spawn(|| join_at_once(&fleet, BURST / 2));
         let while_joining = (0..10_000).take_while(|_| !joining.is_finished());
-        let asker = fleet.authority.system_user_credentials().expect("it has an account");
+        let asker = fleet.authority.load_system_user_credentials().expect("it has an account");
         while_joining
             .map(|_| fleet.broker.lock().expect("whole").reload_configuration(&asker).expect("it reads it"))
             .count()
@@ -154,7 +154,7 @@ fn controller_certificate_is_renewed_when_due() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let issued = seconds() - 100 * DAY;
-    let (credentials, keys) = fleet.authority.controller_credentials_at(issued).expect("it has keys");
+    let (credentials, keys) = fleet.authority.load_controller_credentials_at(issued).expect("it has keys");
     let access = roomy(ServerAccess {
         keys: Some(keys),
         ..ServerAccess::for_server(fleet.address(), Some(credentials.clone()))
@@ -162,9 +162,9 @@ fn controller_certificate_is_renewed_when_due() {
     let own = NatsFabric::new(access).expect("a runtime");
     let refused = own.open_endpoint(NodeName::controller()).err();
     assert!(matches!(refused, Some(Error::NotPermitted(_))), "expired: {refused:?}");
-    let (same, _) = fleet.authority.controller_credentials_at(issued + 59 * DAY).expect("it has keys");
+    let (same, _) = fleet.authority.load_controller_credentials_at(issued + 59 * DAY).expect("it has keys");
     assert_eq!(same.certificate, credentials.certificate, "not yet");
-    let (renewed, _) = fleet.authority.controller_credentials_at(seconds()).expect("it has keys");
+    let (renewed, _) = fleet.authority.load_controller_credentials_at(seconds()).expect("it has keys");
     assert_eq!(renewed.key, credentials.key, "connections that are opened later keep their key");
     own.renew_credentials(renewed.newest_credentials());
     own.open_endpoint(NodeName::controller()).expect("it is valid again");

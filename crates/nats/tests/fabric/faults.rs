@@ -47,7 +47,7 @@ fn accepted_segments_survive_server_kills() {
     let fabric = server.fabric();
     let node = NodeName("a".into());
     let mut incoming = reader(&fabric, "1");
-    let mut outgoing = fabric.open_outlet(&node).expect("it opens");
+    let mut outgoing = fabric.open_result_outlet(&node).expect("it opens");
     let mut got: BTreeMap<u64, u32> = BTreeMap::new();
     std::thread::scope(|scope| {
         let appending = scope.spawn(|| {

@@ -1,4 +1,5 @@
-//! A node fills the stream of results: segments that nobody can ever take do not stay, and there is space for other nodes.
+//! A node fills the stream of results: segments that nobody can ever take do not stay, and there is
+//! space for other nodes.
 
 use crate::fleet::{Fleet, fabric, node};
 use crate::server::{RESULTS_ROOM, program};
@@ -28,9 +29,9 @@ fn segments_for_invalid_runs_are_removed_and_counted() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (a, b, witness) = (fleet.member("a"), fleet.member("b"), fleet.member("witness"));
-    let mut incoming = fleet.controller().open_inlet("1").expect("it opens");
+    let mut incoming = fleet.controller().open_result_inlet("1").expect("it opens");
     fabric(&b)
-        .open_outlet(&node("b"))
+        .open_result_outlet(&node("b"))
         .expect("it opens")
         .append_segment(&id("r", "b", 0), b"x")
         .expect("it is kept");
@@ -44,7 +45,7 @@ fn segments_for_invalid_runs_are_removed_and_counted() {
     hostile.flush();
     let sent = u64::try_from(words.len()).expect("few");
     assert!((0..1000).any(|_| kept(&witness) == sent + 1), "the server takes them");
-    let waiting = incoming.waiting_runs().expect("it may");
+    let waiting = incoming.list_runs_with_waiting_segments().expect("it may");
     assert_eq!(waiting, BTreeMap::from([(RunId("r".into()), BTreeSet::new())]));
     assert_eq!(incoming.take_refused_counts(), BTreeMap::from([(node("a"), sent)]));
     assert_eq!(kept(&witness), 1, "that of the honest node");
@@ -57,9 +58,9 @@ fn node_exceeding_run_limit_loses_its_segments() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (a, b, witness) = (fleet.member("a"), fleet.member("b"), fleet.member("witness"));
-    let mut incoming = fleet.controller().open_inlet("1").expect("it opens");
+    let mut incoming = fleet.controller().open_result_inlet("1").expect("it opens");
     fabric(&b)
-        .open_outlet(&node("b"))
+        .open_result_outlet(&node("b"))
         .expect("it opens")
         .append_segment(&id("r0", "b", 0), b"x")
         .expect("it is kept");
@@ -69,7 +70,7 @@ fn node_exceeding_run_limit_loses_its_segments() {
     }
     hostile.flush();
     assert!((0..10_000).any(|_| kept(&witness) == 1101), "the server takes them");
-    incoming.waiting_runs().expect("it may");
+    incoming.list_runs_with_waiting_segments().expect("it may");
     assert_eq!((incoming.take_refused_counts(), kept(&witness)), (BTreeMap::from([(node("a"), 1100)]), 1));
 }
 
@@ -78,24 +79,24 @@ fn discarding_old_run_frees_full_stream() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (a, b, c) = (fleet.member("a"), fleet.member("b"), fleet.member("c"));
-    let mut incoming = fleet.controller().open_inlet("1").expect("it opens");
+    let mut incoming = fleet.controller().open_result_inlet("1").expect("it opens");
     let body = vec![7; RESULTS_ROOM / 8];
     let (of_a, of_b) = (fabric(&a), fabric(&b));
-    let mut hostile = of_a.open_outlet(&node("a")).expect("it opens");
+    let mut hostile = of_a.open_result_outlet(&node("a")).expect("it opens");
     let filled = (0..20).find_map(|number| hostile.append_segment(&id("old", "a", number), &body).err());
     assert_eq!(filled, Some(Error::Full));
-    let mut honest = of_b.open_outlet(&node("b")).expect("it opens");
+    let mut honest = of_b.open_result_outlet(&node("b")).expect("it opens");
     assert_eq!(honest.append_segment(&id("r", "b", 0), &body), Err(Error::Full));
     assert!(!incoming.is_nearly_full(), "nothing was asked yet");
-    let waiting = incoming.waiting_runs().expect("it may");
+    let waiting = incoming.list_runs_with_waiting_segments().expect("it may");
     assert!(waiting.keys().eq([&RunId("old".into())]) && incoming.is_nearly_full());
     let removed = incoming.discard_runs(&BTreeSet::from([RunId("old".into())])).expect("it may");
     assert!((4..20).contains(&removed), "{removed}");
     honest.append_segment(&id("r", "b", 0), &body).expect("there is room again");
-    let waiting = incoming.waiting_runs().expect("it may");
+    let waiting = incoming.list_runs_with_waiting_segments().expect("it may");
     assert!(waiting.keys().eq([&RunId("r".into())]) && !incoming.is_nearly_full());
     // Its node still has these segments, and may send them again once the server has forgotten their ids. Segments of
     // other nodes are taken now.
-    let mut other = fabric(&c).open_outlet(&node("c")).expect("it opens");
+    let mut other = fabric(&c).open_result_outlet(&node("c")).expect("it opens");
     other.append_segment(&id("old", "c", 0), &body).expect("the run is as good as any");
 }

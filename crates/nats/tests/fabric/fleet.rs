@@ -44,7 +44,8 @@ impl Fleet {
             Arc::new(Mutex::new(MessageServer::start_server_and_wait(setup).expect("the server starts")));
         let (own, nodes) = (Arc::clone(&broker), Arc::clone(&authority));
         let on_join = move |node: &NodeName| {
-            let node = nodes.admitted_node(node).map_err(|error| error.to_string())?.expect("it was let in");
+            let node = nodes.read_admitted_node(node).map_err(|error| error.to_string())?;
+            let node = node.expect("it was let in");
             own.lock().expect("whole").admit_node(&node).map_err(|error| error.to_string())
         };
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -72,7 +73,7 @@ impl Fleet {
     }
 
     pub(crate) fn controller_access(&self) -> ServerAccess {
-        let (credentials, keys) = self.authority.controller_credentials().expect("it has keys");
+        let (credentials, keys) = self.authority.load_controller_credentials().expect("it has keys");
         let access = ServerAccess::for_server(self.address(), Some(credentials));
         ServerAccess { keys: Some(keys), ..roomy(access) }
     }

@@ -119,7 +119,8 @@ fn grant(controller: &mut NatsEndpoint) {
     }
 }
 
-/// Connects all places; then `a` floods these subjects while `b` renews its lease. Returns the troubles of the controller.
+/// Connects all places; then `a` floods these subjects while `b` renews its lease. Returns the
+/// troubles of the controller.
 fn flooded(subjects: [&str; 2], payload: usize) -> Option<(u64, Vec<Error>)> {
     let fleet = Fleet::new(program()?);
     let (a, b) = (fleet.member("a"), fleet.member("b"));

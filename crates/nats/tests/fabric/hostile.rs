@@ -1,4 +1,5 @@
-//! A hostile node: it has a certificate of the fleet and speaks the server's own protocol, so no code of ours holds it back.
+//! A hostile node: it has a certificate of the fleet and speaks the server's own protocol, so no code of
+//! ours holds it back.
 //!
 //! A witness that may receive everything sees the node's messages. Whatever the node tries, nothing may pass the server
 //! on a subject that is not the node's own.
@@ -52,7 +53,8 @@ const FOREIGN: [&str; 27] = [
     "evil",
 ];
 
-/// All ways in which a node might have something published where it may not publish itself; returns the number of messages.
+/// All ways in which a node might have something published where it may not publish itself; returns
+/// the number of messages.
 fn try_everything(hostile: &Stranger) -> usize {
     let mut messages = 0;
     for at in FOREIGN {
@@ -119,7 +121,11 @@ fn hostile_node_reaches_only_own_subjects() {
     let reply = (0..200).find_map(|_| controller.receive_message(SOON).filter(from_b));
     assert_eq!(reply.map(|letter| letter.body), Some(MessageBody::Reply(head, NodeReply::Armed)));
     let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("b"), number: 0 };
-    fabric(&b).open_outlet(&node("b")).expect("it opens").append_segment(&id, b"whole").expect("it is kept");
+    fabric(&b)
+        .open_result_outlet(&node("b"))
+        .expect("it opens")
+        .append_segment(&id, b"whole")
+        .expect("it is kept");
 }
 
 fn head(epoch: u64) -> MessageHead {
@@ -197,7 +203,7 @@ fn unsealed_node_messages_are_refused() {
             .expect("it is sent");
         let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("a"), number: 0 };
         fabric
-            .open_outlet(&node("a"))
+            .open_result_outlet(&node("a"))
             .expect("it opens")
             .append_segment(&id, b"PASS")
             .expect("the server keeps it");
@@ -260,7 +266,11 @@ fn segment_waits_while_node_key_is_unreadable() {
     let a = fleet.member("a");
     let mut incoming = reader(&fleet.controller(), "1");
     let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("a"), number: 0 };
-    fabric(&a).open_outlet(&node("a")).expect("it opens").append_segment(&id, b"whole").expect("it is kept");
+    fabric(&a)
+        .open_result_outlet(&node("a"))
+        .expect("it opens")
+        .append_segment(&id, b"whole")
+        .expect("it is kept");
     // A directory in its place cannot be read as a file, not even by root.
     let file = fleet.place.path().join("authority/a.node");
     let aside = file.with_extension("aside");
@@ -268,7 +278,7 @@ fn segment_waits_while_node_key_is_unreadable() {
     std::fs::create_dir(&file).expect("made");
     let why = (0..50).find_map(|_| {
         assert!(incoming.receive_segment(SOON).is_none(), "nobody can say whose it is");
-        incoming.unreadable_keys().remove(&node("a"))
+        incoming.take_unreadable_keys().remove(&node("a"))
     });
     assert!(why.is_some_and(|why| why.contains("a.node")), "the file is named");
     std::fs::remove_dir(&file).expect("removed");

@@ -98,14 +98,14 @@ fn server_of_root_has_a_user_of_its_own_and_works() {
     let second = await_second_start(&fleet);
     assert_confined(second, &user);
     // Asked by a signal to read its configuration and its new certificate.
-    let asker = fleet.authority.system_user_credentials().expect("it has keys");
+    let asker = fleet.authority.load_system_user_credentials().expect("it has keys");
     server(&fleet).reload_configuration(&asker).expect("it reads them again");
     assert_eq!(server(&fleet).process_id(), second);
     // Removed: its account's file goes, and it is refused.
     fleet.authority.remove_node(&node("a")).expect("it is known");
     let nodes = fleet.authority.list_admitted_nodes().expect("readable");
     server(&fleet)
-        .set_allowed_nodes(&nodes, fleet.authority.system_user_credentials().expect("keys"))
+        .set_allowed_nodes(&nodes, fleet.authority.load_system_user_credentials().expect("keys"))
         .expect("it obeys");
     let access = roomy(member.server_access().expect("it is whole"));
     assert!(NatsFabric::new(access).and_then(|again| again.open_endpoint(node("a"))).is_err());
@@ -143,6 +143,6 @@ fn server_without_right_to_change_users_runs_as_its_starter() {
     assert_owned(&setup.directory, &user);
     drop(server);
     let refused = start_without_rights(&setup).expect_err("the files are another user's").to_string();
-    let expected = format!("{}: it belongs to user {}", setup.directory.display(), user.uid);
+    let expected = format!("{}: the directory belongs to user {}", setup.directory.display(), user.uid);
     assert!(refused.starts_with(&expected) && refused.contains("chown -R"), "{refused}");
 }

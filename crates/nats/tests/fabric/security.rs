@@ -96,9 +96,9 @@ fn controller_rights_cover_records_and_results() {
     records.remove_record("run.a").expect("it may");
     assert_eq!(records.get_record("run.a").expect("it may"), None);
     // This call creates the stream.
-    drop(own.open_inlet("1").expect("it may"));
+    drop(own.open_result_inlet("1").expect("it may"));
     let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("a"), number: 0 };
-    let mut outgoing = fabric(&fleet.member("a")).open_outlet(&node("a")).expect("it opens");
+    let mut outgoing = fabric(&fleet.member("a")).open_result_outlet(&node("a")).expect("it opens");
     outgoing.append_segment(&id, b"x").expect("it is kept");
     // The second reader takes over from the first; unconfirmed deliveries come again.
     for reader_name in ["1", "2"] {
@@ -117,7 +117,8 @@ fn refusal<T>(member: &FleetMembership, open: impl Fn(&NatsFabric) -> Result<T, 
     open(&NatsFabric::new(access).expect("a runtime")).err().expect("it may not")
 }
 
-/// This member of the fleet can open neither the result outlet of another node nor the controller's records and results.
+/// This member of the fleet can open neither the result outlet of another node nor the
+/// controller's records and results.
 fn assert_refuses_stores(a: &NatsFabric, member: &FleetMembership) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -125,10 +126,10 @@ fn assert_refuses_stores(a: &NatsFabric, member: &FleetMembership) {
             assert!(matches!(refused, Error::NotPermitted(_)), "records: {refused:?}");
         });
         scope.spawn(|| {
-            let refused = refusal(member, |fabric| fabric.open_inlet("1"));
+            let refused = refusal(member, |fabric| fabric.open_result_inlet("1"));
             assert!(matches!(refused, Error::NotPermitted(_)), "results: {refused:?}");
         });
-        let mut forger = a.open_outlet(&node("b")).expect("it connects");
+        let mut forger = a.open_result_outlet(&node("b")).expect("it connects");
         let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("b"), number: 0 };
         // The server refuses the answer's inbox or the subject, whichever comes first.
         let refused = forger.append_segment(&id, b"x");
@@ -176,7 +177,7 @@ fn connection_without_fleet_certificate_is_refused() {
     let refused = NatsFabric::new(open).expect("a runtime").open_endpoint(node("a")).err();
     assert!(refused.is_some(), "without TLS");
     let foreign = stranger.member("a").server_access().expect("whole").credentials.expect("it has one");
-    let authority = fleet.authority.certificate_pem().expect("kept");
+    let authority = fleet.authority.read_certificate_pem().expect("kept");
     let mixed =
         roomy(ServerAccess::for_server(fleet.address(), Some(FleetCredentials { authority, ..foreign })));
     let refused = NatsFabric::new(mixed).expect("a runtime").open_endpoint(node("a")).err();
@@ -188,7 +189,7 @@ fn connection_without_fleet_certificate_is_refused() {
         fleet.authority.remove_node(&member.name).expect("it is there");
     }
     let left = fleet.authority.list_admitted_nodes().expect("listed");
-    let remover = fleet.authority.system_user_credentials().expect("it has keys");
+    let remover = fleet.authority.load_system_user_credentials().expect("it has keys");
     fleet.broker.lock().expect("whole").set_allowed_nodes(&left, remover).expect("it is told");
     for connected in &mut connected {
         assert!(!troubles(connected).is_empty(), "it is cut off");
@@ -240,7 +241,7 @@ fn certificate_renewal_requires_fleet_membership() {
     let fleet = Fleet::new(program);
     let member = fleet.member("a");
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
-    assert!(!member.is_due(now) && member.is_due(now + 80 * 24 * 3600));
+    assert!(!member.is_renewal_due(now) && member.is_renewal_due(now + 80 * 24 * 3600));
     let renewed = enrol::renew_membership(&member).expect("it is in the fleet");
     assert_ne!(renewed.certificate(), member.certificate());
     let fabric = fabric(&member);
@@ -305,7 +306,7 @@ fn enrolment_requires_good_secret_and_right_authority() {
     assert!(matches!(enrol_node(&fleet.line(), &NodeName::controller(), None), Err(enrol::Error::Name(_))));
     let caught = JoinLine { enrol: stranger.door.address().to_string(), ..fleet.line() };
     assert!(matches!(enrol_node(&caught, &node("c"), None), Err(enrol::Error::Stranger(_))));
-    assert_eq!(stranger.authority.node_names().expect("listed"), []);
+    assert_eq!(stranger.authority.list_node_names().expect("listed"), []);
     let file = fleet.place.path().join("membership");
     member.save_to(&file).expect("written");
     assert_eq!(FleetMembership::load_from(&file).expect("read"), member);

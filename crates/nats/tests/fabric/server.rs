@@ -41,7 +41,7 @@ fn install() -> Option<PathBuf> {
 
 /// The readers of run `r` at this inlet.
 pub(crate) fn reader(fabric: &NatsFabric, name: &str) -> NatsIncoming {
-    let mut incoming = fabric.open_inlet(name).expect("it opens");
+    let mut incoming = fabric.open_result_inlet(name).expect("it opens");
     incoming.read_run(&RunId("r".into()), &BTreeSet::new()).expect("nobody else reads it");
     incoming
 }

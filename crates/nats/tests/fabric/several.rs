@@ -141,13 +141,14 @@ fn run_consumers_read_disjoint_segments() {
     let fleet = Fleet::new(program);
     let own = [fleet.controller(), fleet.controller(), fleet.controller()];
     let runs = ["r1", "r2", "late"].map(|run| RunId(run.into()));
-    let mut readers = [0, 1].map(|index: usize| own[index].open_inlet(&index.to_string()).expect("it opens"));
+    let mut readers =
+        [0, 1].map(|index: usize| own[index].open_result_inlet(&index.to_string()).expect("it opens"));
     for (reader, run) in readers.iter_mut().zip(&runs) {
         reader.read_run(run, &BTreeSet::new()).expect("nobody else reads it");
     }
     let refused = readers[1].read_run(&runs[0], &BTreeSet::new());
     assert_eq!(refused, Err(Error::Taken(NodeName("0".into()))), "it is told who reads it");
-    let mut outgoing = fabric(&fleet.member("a")).open_outlet(&node("a")).expect("it opens");
+    let mut outgoing = fabric(&fleet.member("a")).open_result_outlet(&node("a")).expect("it opens");
     for number in 0..4 {
         for run in &runs {
             let id = SegmentId { run: run.clone(), attempt: 1, node: node("a"), number };
@@ -164,8 +165,8 @@ fn run_consumers_read_disjoint_segments() {
     }
     // Unread segments stay; the controller that reads them gets all of them.
     drop(readers);
-    let mut collecting = own[2].open_inlet("collect").expect("it opens");
-    let waiting = collecting.waiting_runs().expect("it may");
+    let mut collecting = own[2].open_result_inlet("collect").expect("it opens");
+    let waiting = collecting.list_runs_with_waiting_segments().expect("it may");
     assert_eq!(waiting, BTreeMap::from([(runs[2].clone(), BTreeSet::new())]));
     collecting.read_run(&runs[2], &BTreeSet::new()).expect("nobody else reads it");
     let late: Vec<u64> =
@@ -180,13 +181,13 @@ fn replaced_reader_confirms_and_reads_nothing() {
     let fleet = Fleet::new(program);
     let own = [fleet.controller(), fleet.controller()];
     let run = RunId("r".into());
-    let mut frozen = own[0].open_inlet("frozen").expect("it opens");
+    let mut frozen = own[0].open_result_inlet("frozen").expect("it opens");
     frozen.read_run(&run, &BTreeSet::new()).expect("nobody else reads it");
-    let mut outgoing = fabric(&fleet.member("a")).open_outlet(&node("a")).expect("it opens");
+    let mut outgoing = fabric(&fleet.member("a")).open_result_outlet(&node("a")).expect("it opens");
     let id = |number| SegmentId { run: run.clone(), attempt: 1, node: node("a"), number };
     outgoing.append_segment(&id(0), b"x").expect("it is kept");
     let unconfirmed = frozen.receive_segment(LONG).expect("it comes");
-    let mut next = own[1].open_inlet("next").expect("it opens");
+    let mut next = own[1].open_result_inlet("next").expect("it opens");
     next.read_run(&run, &BTreeSet::from(["frozen".to_owned()])).expect("it takes over");
     let again = next.receive_segment(LONG).expect("what was not confirmed comes at once");
     assert_eq!(again.id, unconfirmed.id);

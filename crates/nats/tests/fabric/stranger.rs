@@ -25,7 +25,7 @@ impl Stranger {
 
     /// A client that may publish and receive everything.
     pub(crate) fn witness(fleet: &Fleet, member: &FleetMembership) -> Self {
-        let (credentials, _) = fleet.authority.controller_credentials().expect("it has keys");
+        let (credentials, _) = fleet.authority.load_controller_credentials().expect("it has keys");
         let credentials = FleetCredentials { user: Some(unlimited_user(fleet)), ..credentials };
         Self::with(fleet, member, credentials).expect("let in")
     }
@@ -155,7 +155,8 @@ impl Overheard {
     }
 }
 
-/// The controller's user, with the right to publish and receive everything: as an attacker that has taken over the server.
+/// The controller's user, with the right to publish and receive everything: as an attacker that has
+/// taken over the server.
 fn unlimited_user(fleet: &Fleet) -> String {
     let secret =
         std::fs::read_to_string(fleet.place.path().join("authority/accounts.key")).expect("it is there");
@@ -164,7 +165,7 @@ fn unlimited_user(fleet: &Fleet) -> String {
         .collect();
     let seed = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &secret), b"account CONTROL");
     let account = ring::signature::Ed25519KeyPair::from_seed_unchecked(seed.as_ref()).expect("32 bytes");
-    let (credentials, _) = fleet.authority.controller_credentials().expect("it has keys");
+    let (credentials, _) = fleet.authority.load_controller_credentials().expect("it has keys");
     let token = credentials.user.expect("it has a user");
     let parts: Vec<&str> = token.split('.').collect();
     let claims = BASE64.decode(parts[1]).expect("base64");

@@ -61,5 +61,5 @@ function cellSelect(probes, question) {
 export function allPairs(probes, question) {
   const ends = endsOf(probes.lines).length;
   if (ends > MAX_ENDS) return pairSelect(probes, question, ends);
-  return [...cellSelect(probes, question), el("p", { class: "muted" }, `${meaningOf(probes.method, question.cell)} A dash: the plan does not have the pair. A cell chooses the pair that is shown over time.`), grid(probes, question)];
+  return [...cellSelect(probes, question), el("p", { class: "muted" }, `${meaningOf(probes.method, question.cell)} A dash marks a pair that is not in the plan. A cell chooses the pair that is shown over time.`), grid(probes, question)];
 }

@@ -100,9 +100,9 @@ export const unansweredOf = (found) => quotient(add(found.counts.lost, found.cou
 
 const END_WORDS = {
   stopped: "stopped before the end",
-  lease_ended: "the lease of the node ended, because it heard nothing from the controller",
-  lossy: "ended because of its loss, as the limits of the target demand",
-  prohibited: "ended because a host on the path prohibits the probes",
+  lease_ended: "ended early because the node heard nothing from the controller and its lease expired",
+  lossy: "ended early because more probes were lost than the limits of the target allow",
+  prohibited: "ended early because a host on the path prohibits the probes",
 };
 
 /** How a line ended, and why something is missing. */
@@ -110,7 +110,7 @@ export function outcomeOf(line, method) {
   const { found } = line;
   if (!found) return `missing: ${line.missing ?? "the report does not say why"}`;
   const { why, detail } = found.end;
-  if (why !== "done") return END_WORDS[why] ?? (why === "limits" ? `ended by the limits of the target: ${detail}` : detail ?? why);
+  if (why !== "done") return END_WORDS[why] ?? (why === "limits" ? `ended early because of the limits of the target: ${detail}` : detail ?? why);
   if (found.capacity && !found.capacity.rate) return found.capacity.why_not ?? "no rate";
   const unsent = Number(found.counts.planned) - Number(found.counts.sent);
   if (unsent > 0 && !found.capacity) return `${count(unsent)} of ${count(found.counts.planned)} probes not sent`;

@@ -215,7 +215,7 @@ function criteriaCard(report) {
 
 function caveatsCard(report) {
   const doubts = [...report.caveats].sort((a, b) => Number(b.matters) - Number(a.matters));
-  const rules = report.imbalances.map((one) => `${one.rule} does not hold: ${count(one.whole)} against ${count(one.parts)}`);
+  const rules = report.imbalances.map((one) => `${one.rule} does not hold: left side ${count(one.whole)}, right side ${count(one.parts)}`);
   if (!doubts.length && !rules.length) return card("Doubts", el("p", {}, "None: the ledger balances."));
   return card("Doubts", el("ul", {}, rules.map((text) => el("li", {}, text)),
     doubts.map((one) => el("li", {}, one.matters ? el("strong", {}, "forbids PASS: ") : "", one.subject ? `${one.subject}: ` : "", one.text))));
@@ -252,7 +252,7 @@ export async function showComparison(context, query) {
   const title = (label) => el("span", {}, el("a", { href: resultAddress(label.id) }, label.id), ` ${label.name} `, verdict(label.verdict));
   context.place(el("h1", {}, "Comparison"),
     card("Two results", figures([["First", title(report.before)], ["Second", title(report.after)]]),
-      report.difference ? el("p", { class: "problem" }, `They are not of the same test: ${report.difference}. Their figures are shown, but not judged.`) : "",
+      report.difference ? el("p", { class: "problem" }, `The results are not of the same test: ${report.difference}. Their figures are shown, but not judged.`) : "",
       areRuns ? el("figure", {}, plot.node, el("figcaption", {}, "Frames received in each whole second of both runs, from the start of each")) : "",
       rows.length ? table("Figures side by side", ["Figure", "First", "Second", "Difference", "Percent", "Change"], rows, [1, 2, 3, 4]) : el("p", {}, "Neither result has figures.")));
   if (areRuns) {

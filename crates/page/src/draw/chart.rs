@@ -253,9 +253,8 @@ impl Chart {
         svg.add_element("text", &[("class", "axis-name end"), ("x", &x), ("y", &y)], &self.x.name);
     }
 
-    /// Returns the largest number of ticks with labels that do not overlap.
+    /// Returns as many ticks as fit without overlapping labels.
     fn choose_fitting_x_ticks(&self) -> Vec<AxisTick> {
-        // The largest number of marks that fits is taken.
         for wanted in [6, 5, 4, 3, 2] {
             let ticks = self.x.choose_axis_ticks(wanted);
             // A character of a mark is about 6.6 units wide.
@@ -321,7 +320,8 @@ impl Chart {
 
     fn draw_mark(&self, svg: &mut Markup, style: usize, point: &ChartPoint) {
         let (x, y) = (self.x_coordinate_of(point.x), self.y_coordinate_of(point.y));
-        // Shapes differ, not only colours: the meaning must remain on paper and for people who see no colours.
+        // Shapes differ, not only colours: the meaning must remain on paper and for readers who cannot distinguish
+        // colours.
         let path = match point.shape {
             // These points only define the line. A mark here would look like a trial.
             MarkShape::Hidden => return,
@@ -432,7 +432,7 @@ impl Chart {
         }
     }
 
-    /// All bars are one path. The page's script finds the bar under the pointer by its place in the list.
+    /// Draws all bars as one path. The page's script finds the bar under the pointer by its position in the list.
     fn draw_bars(&self, svg: &mut Markup) {
         if self.bars.is_empty() {
             return;

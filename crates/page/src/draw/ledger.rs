@@ -85,7 +85,8 @@ impl LedgerDiagram {
             account: *account,
             frames: ledger.get(*account),
             exits: build_loss_branches(*account, ledger, places),
-            // No rule crosses the path: losses of the device are a finding and no fault of the counters.
+            // No rule compares the two sides of the path: losses of the device are a result, not a fault of the
+            // counters.
             balance: rule.map_or(FlowBalance::Balanced, |rule| check_flow_balance(rule, ledger, imbalances)),
         });
         let joined = [
@@ -121,7 +122,7 @@ impl LedgerDiagram {
         figure
     }
 
-    /// A sentence for readers that see no picture.
+    /// A description of the flow for readers who do not see the picture.
     pub(super) fn describe_flow(&self) -> String {
         // The description has all numbers of the flow in order: naming only the kind of drawing would hide the facts.
         let known = self.stations.iter().map(|station| {
@@ -132,7 +133,7 @@ impl LedgerDiagram {
         format!("Frames from planned to counted: {}. Lost: {lost}.", known.collect::<Vec<_>>().join(", "))
     }
 
-    /// A text like `12 (0.1 %)`, or that the value is not known.
+    /// A text like `12 (0.1 %)`, or `not measured`.
     pub(super) fn describe_share(&self, frames: Option<u64>) -> String {
         match (frames, self.planned) {
             (None, _) => "not measured".to_owned(),
@@ -157,7 +158,7 @@ impl LedgerStage {
         }
     }
 
-    /// True if the device and the path are behind this station.
+    /// True if the device and the path follow this station.
     pub(super) fn is_before_path(&self) -> bool {
         self.account == LedgerAccount::OnWire
     }
@@ -236,27 +237,31 @@ pub const fn account_name(account: LedgerAccount) -> &'static str {
 /// The meaning of an account, in a sentence.
 const fn account_meaning(account: LedgerAccount) -> &'static str {
     match account {
-        LedgerAccount::Planned => "The schedule planned these frames until the sender stopped.",
-        LedgerAccount::Unsent => "Planned, but the run ended before they were built.",
-        LedgerAccount::Built => "Written into a send buffer.",
-        LedgerAccount::Refused => "Built, but the kernel refused them.",
-        LedgerAccount::HandedOver => "The kernel took them.",
-        LedgerAccount::TxDropped => "The sending interface dropped them.",
-        LedgerAccount::OnWire => "The sending interface transmitted them.",
-        LedgerAccount::Arrived => "The receiving interface received them.",
-        LedgerAccount::RingDropped => "Our receive ring was full: the rig lost them itself.",
-        LedgerAccount::Seen => "The receiver of the rig saw them.",
+        LedgerAccount::Planned => "Frames that the schedule planned until the sender stopped.",
+        LedgerAccount::Unsent => "Planned frames that were not built before the run ended.",
+        LedgerAccount::Built => "Frames that the sender wrote into a send buffer.",
+        LedgerAccount::Refused => "Built frames that the kernel refused.",
+        LedgerAccount::HandedOver => "Frames that the kernel accepted for sending.",
+        LedgerAccount::TxDropped => "Frames that the sending interface dropped.",
+        LedgerAccount::OnWire => "Frames that the sending interface transmitted.",
+        LedgerAccount::Arrived => "Frames that the receiving interface received.",
+        LedgerAccount::RingDropped => "Frames that the rig itself lost, because its receive ring was full.",
+        LedgerAccount::Seen => "Frames that the receiver of the rig saw.",
         LedgerAccount::Foreign => "Frames that the receiver saw and that are not from packetrig.",
-        LedgerAccount::Protocol => "Seen: ARP, neighbour discovery or echo of emulated interfaces.",
+        LedgerAccount::Protocol => {
+            "Frames for ARP, neighbour discovery and echo of emulated interfaces that the receiver saw."
+        }
         LedgerAccount::OtherRuns => "Frames of another run that the receiver saw.",
         LedgerAccount::Misdelivered => "Frames of this run that arrived at a port that does not expect them.",
         LedgerAccount::Recognised => "Frames of this run that arrived at a port that expects them.",
         LedgerAccount::Counted => "Different frames that arrived, each counted once.",
         LedgerAccount::Duplicate => "Copies of frames that were counted.",
-        LedgerAccount::Stale => "More than 65 536 frames late; they count as lost.",
-        LedgerAccount::Unnumbered => "Known by their headers only, because the test tag was damaged.",
+        LedgerAccount::Stale => "Frames that arrived more than 65 536 frames late; they count as lost.",
+        LedgerAccount::Unnumbered => {
+            "Frames that were recognised only by their headers, because their test tag was damaged."
+        }
         LedgerAccount::Expected => "Copies that all receivers together should have counted.",
-        LedgerAccount::Lost => "Expected, and never counted.",
+        LedgerAccount::Lost => "Expected frames that were never counted.",
     }
 }
 
@@ -361,7 +366,9 @@ mod tests {
         let states: Vec<_> = flow.stations.iter().map(|station| &station.balance).collect();
         assert_eq!(states[0], &FlowBalance::Balanced);
         assert_eq!(states[2], &FlowBalance::NotChecked);
-        assert!(matches!(states[4], FlowBalance::Broken(how) if how.contains("990 against 991")));
+        assert!(
+            matches!(states[4], FlowBalance::Broken(how) if how.contains("left side 990, right side 991"))
+        );
     }
 
     #[test]

@@ -153,7 +153,7 @@ fn draw_wide_totals(svg: &mut Markup, flow: &LedgerDiagram) {
 }
 
 fn draw_wide_station(svg: &mut Markup, station: &LedgerStage, x: f64) {
-    // The border of a zone must not cross the trunk, so it begins on the right of it.
+    // A station is a vertical line, which extends beyond the trunk by 8 units on both sides.
     let line = format!("M{x} {}V{}", FLOW_TOP - 8.0, FLOW_BASE + 8.0);
     svg.empty_element("path", &[("class", "station"), ("d", &line)]);
     let x = format_coordinate(x);
@@ -278,8 +278,8 @@ pub(super) fn draw_narrow_diagram(flow: &LedgerDiagram) -> Markup {
     let mut is_gap_unknown = false;
     for (index, station) in flow.stations.iter().enumerate() {
         let is_path = station.is_before_path();
-        // The first four stations belong to the sender.
-        // The path's zone is opened behind the fourth station below, so that its exits are in it.
+        // The first four stations belong to the sender. The zone of the path begins after the fourth station, below,
+        // so that it contains the exits of that station.
         if index == 0 || index == 4 {
             let name = if station.side() == LedgerSide::Sender { "Our sender" } else { "Our receiver" };
             y = draw_narrow_zone(&mut body, name, y, (index > 0).then_some(is_gap_unknown));
@@ -326,7 +326,8 @@ fn draw_narrow_trunk(svg: &mut Markup, y: f64, height: f64, is_unknown: bool) {
     );
 }
 
-/// Draws the heading of a zone. `trunk`: whether its count is unknown, if the trunk passes the heading.
+/// Draws the heading of a zone and returns the `y` below it. `trunk`: whether the count of the trunk is unknown;
+/// `None` if the trunk does not pass the heading.
 fn draw_narrow_zone(svg: &mut Markup, name: &str, y: f64, trunk: Option<bool>) -> f64 {
     if let Some(is_unknown) = trunk {
         draw_narrow_trunk(svg, y, ZONE_HEIGHT, is_unknown);

@@ -7,7 +7,8 @@ use crate::markup::Markup;
 use crate::quantity;
 use packetrig_units::Nanos;
 
-/// Times of one subject, in nanoseconds and in order. The smallest is above zero, because a logarithmic axis has no zero.
+/// Times of one subject in nanoseconds, in ascending order. The smallest is above zero, because a logarithmic
+/// axis has no zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeRange {
     pub name: String,
@@ -28,7 +29,7 @@ const MAX_NAME: usize = 17;
 /// Distance between the texts of two marks of the axis.
 const MIN_MARK_DISTANCE: f64 = 50.0;
 
-/// Draws the ranges in their order. `description` is for readers that see no picture.
+/// Draws the ranges in their order. `description` is for readers who do not see the picture.
 pub fn draw_ranges(description: &str, ranges: &[TimeRange]) -> Markup {
     let height = TOP_MARGIN + ranges.len() as f64 * ROW_HEIGHT + BOTTOM_MARGIN;
     let view = format!("0 0 {CHART_WIDTH} {}", format_coordinate(height));
@@ -97,7 +98,7 @@ impl TimeRange {
     }
 }
 
-/// The beginning of a name that is too long; the title of its row has all of it.
+/// Shortens a name that is too long. The title of its row has the whole name.
 fn shorten_name(name: &str) -> String {
     if name.chars().count() <= MAX_NAME {
         return name.to_owned();

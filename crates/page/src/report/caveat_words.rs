@@ -21,9 +21,10 @@ pub(super) const fn caveat_meaning(kind: CaveatKind) -> &'static str {
         CaveatKind::Untagged => {
             "These frames are too short for the test tag; their contents were compared instead."
         }
-        CaveatKind::Recording => "The capture file that was replayed was not sent as it is.",
+        CaveatKind::Recording => "The replayed capture file was not sent unchanged.",
         CaveatKind::NoSendTime => {
-            "Latency is not known: frames have room for the short tag only, or clocks could not be compared."
+            "Latency is not known: the frames only have room for the short test tag, or clocks could not be \
+             compared."
         }
         CaveatKind::Clock => {
             "The clocks of two nodes could not be compared well: latency has a larger error."
@@ -31,7 +32,7 @@ pub(super) const fn caveat_meaning(kind: CaveatKind) -> &'static str {
         CaveatKind::CaptureIncomplete => "The disk was full or too slow for the capture.",
         CaveatKind::Interrupted => "The plan was not sent to its end.",
         CaveatKind::StoppedListening => {
-            "The path is slower than the receivers' waiting time: late frames may have counted as lost."
+            "Frames needed longer than the receivers waited: late frames may have counted as lost."
         }
         CaveatKind::NotQuiet => "The interface may send or change frames by itself.",
         CaveatKind::NearLimit => {
@@ -59,7 +60,7 @@ pub(super) const fn caveat_meaning(kind: CaveatKind) -> &'static str {
     }
 }
 
-/// Returns the user's possible remedy for the caveat.
+/// Returns what the user can do about the caveat.
 pub(super) const fn caveat_remedy(kind: CaveatKind) -> &'static str {
     match kind {
         CaveatKind::SenderShort => "Lower the rate, or use another back end.",
@@ -68,7 +69,7 @@ pub(super) const fn caveat_remedy(kind: CaveatKind) -> &'static str {
         CaveatKind::ReceiverLost => "Lower the rate, use back end xdp, or another machine for the receiver.",
         CaveatKind::Unbalanced => "Close other programs at the port; try back end packet.",
         CaveatKind::NotMeasured => "You need not do anything; this note explains the missing value.",
-        CaveatKind::ForeignFrames => "Find its sender if there should be none.",
+        CaveatKind::ForeignFrames => "If there should be no other traffic, find its sender.",
         CaveatKind::Untagged => "Send longer frames.",
         CaveatKind::Recording => "Copy the file to a place where no program writes to it.",
         CaveatKind::NoSendTime => "Send frames with at least 16 bytes of payload.",

@@ -2,7 +2,7 @@
 
 use super::caveat_words::{caveat_meaning, caveat_remedy};
 use super::elements::{
-    ResultSign, TableCell, counted_heading, describe_rest_in_json, prose_column, tabulate_rows, word_column,
+    ResultSign, TableCell, describe_omitted_entries, number_column, prose_column, tabulate_rows, word_column,
 };
 use crate::markup::Markup;
 use packetrig_stats::caveat::Caveat;
@@ -25,8 +25,8 @@ pub(super) fn write_caveats(page: &mut Markup, caveats: &[Caveat]) {
     }
     page.open_element("p", &[])
         .add_text("A caveat is a doubt that packetrig has about its own measurement. ");
-    page.add_text("“No PASS” means that the run cannot pass while it stands; a “note” explains a value.")
-        .close_element("p");
+    let legend = "“No PASS” means that a run with this caveat cannot pass; a “note” only explains a value.";
+    page.add_text(legend).close_element("p");
     let groups = group_caveats(caveats);
     let headings = [
         word_column("weight"),
@@ -34,13 +34,13 @@ pub(super) fn write_caveats(page: &mut Markup, caveats: &[Caveat]) {
         prose_column("what was found"),
         prose_column("what it means"),
         prose_column("what to do"),
-        counted_heading("times", ""),
+        number_column("times", ""),
     ];
-    // Doubts that forbid PASS were sorted first, so a cut never hides them behind notes.
+    // Doubts that forbid PASS were sorted first, so the limit of rows never hides them in favour of notes.
     let rows: Vec<Vec<TableCell>> = groups.iter().take(MAX_ROWS).map(CaveatGroup::to_row).collect();
     tabulate_rows(page, "Caveats", None, &headings, &rows);
     if groups.len() > MAX_ROWS {
-        page.add_element("p", &[("class", "muted")], &describe_rest_in_json(groups.len() - MAX_ROWS));
+        page.add_element("p", &[("class", "muted")], &describe_omitted_entries(groups.len() - MAX_ROWS));
     }
 }
 

@@ -34,7 +34,7 @@ impl ResultSign {
 pub(super) fn write_verdict_sign(page: &mut Markup, sign: ResultSign, word: &str, is_large: bool) {
     let size = if is_large { " verdict-large" } else { "" };
     page.open_element("span", &[("class", &format!("verdict {}{size}", sign.class()))]);
-    // A sign stands beside the word, so that colour alone never carries a meaning. Screen readers read only the word.
+    // The word has a sign, so that colour alone never carries a meaning. Screen readers read only the word.
     page.add_element("span", &[("aria-hidden", "true")], sign.mark());
     page.add_element("span", &[], word).close_element("span");
 }
@@ -106,7 +106,7 @@ pub(super) const fn prose_column(name: &'static str) -> ColumnHeading {
     ColumnHeading { name, unit: "", is_number: false, is_prose: true }
 }
 
-pub(super) const fn counted_heading(name: &'static str, unit: &'static str) -> ColumnHeading {
+pub(super) const fn number_column(name: &'static str, unit: &'static str) -> ColumnHeading {
     ColumnHeading { name, unit, is_number: true, is_prose: false }
 }
 
@@ -181,9 +181,9 @@ fn write_table_row(page: &mut Markup, headings: &[ColumnHeading], row: &[TableCe
     page.close_element("tr");
 }
 
-/// Says how many entries a list leaves out.
-pub(super) fn describe_rest_in_json(count: usize) -> String {
-    format!("{count} more {} in report.json.", if count == 1 { "is" } else { "are" })
+/// Says how many entries the page leaves out, and names the file that has them.
+pub(super) fn describe_omitted_entries(count: usize) -> String {
+    format!("{count} more {} in report.json.", if count == 1 { "entry is" } else { "entries are" })
 }
 
 /// Writes the sign of a value that is not known.

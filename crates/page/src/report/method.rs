@@ -39,8 +39,8 @@ pub struct MethodPage<'a> {
 
 const METHOD_FILES: [(&str, &str); 5] = [
     ("result.json", "the result, for programs"),
-    ("result.csv", "its tables"),
-    ("journal.jsonl", "every trial, one line each"),
+    ("result.csv", "the tables of the result"),
+    ("journal.jsonl", "one line for each trial"),
     ("junit.xml", "the verdict for build servers"),
     ("result.md", "the result for merge requests"),
 ];
@@ -101,7 +101,7 @@ fn write_verdict(part: &mut Markup, page: MethodPage<'_>) {
     write_verdict_sign(part, choose_sign_by_text(page.verdict), page.verdict, true);
     let meaning = match (judgement.criteria.is_empty(), judgement.unknown.is_empty()) {
         (true, true) => "The test has no criteria, and all requested values are known.",
-        (true, false) => "A requested value is not known.",
+        (true, false) => "There are no criteria, and a requested value is not known.",
         (false, true) => "The worst criterion decides.",
         (false, false) => "The worst criterion decides; a requested value is not known.",
     };
@@ -134,7 +134,7 @@ fn write_verdict(part: &mut Markup, page: MethodPage<'_>) {
 }
 
 fn write_method_results(part: &mut Markup, report: &MethodReport) {
-    // The first section shows the verdict with its signs already.
+    // The section of the verdict already shows this table, with signs.
     for result in report.to_tables().iter().filter(|table| table.name != "verdict") {
         part.add_element("h3", &[], &result.title);
         if !result.rows.is_empty() {
@@ -153,7 +153,8 @@ fn write_trial_list(part: &mut Markup, trials: &[MethodJournalEntry]) {
     }
     let all = tabulate_trials(trials);
     if trials.len() > MAX_TRIALS {
-        let text = format!("The first {MAX_TRIALS} of {}; all are in journal.jsonl.", trials.len());
+        let text =
+            format!("The first {MAX_TRIALS} of {} trials; journal.jsonl has all of them.", trials.len());
         part.add_element("p", &[("class", "muted")], &text);
     }
     write_table(part, &all, MAX_TRIALS, Some("trials-table"));

@@ -1,6 +1,6 @@
 //! The columns of the list of probe lines.
 
-use super::elements::{ColumnHeading, ResultSign, TableCell, counted_heading, prose_column, word_column};
+use super::elements::{ColumnHeading, ResultSign, TableCell, number_column, prose_column, word_column};
 use super::probes::{ProbeRow, line_name, unanswered_count};
 use super::verdict::sign_of;
 use crate::quantity;
@@ -39,8 +39,11 @@ const fn probe_column(heading: ColumnHeading, value: fn(&ProbeRow<'_>) -> Option
 }
 
 /// A count that is rarely above zero.
-const fn rare_column(name: &'static str, value: fn(&ProbeRow<'_>) -> Option<ProbeValue>) -> ProbeColumn {
-    ProbeColumn { heading: counted_heading(name, "probes"), value, is_exception: true }
+const fn column_unless_all_zero(
+    name: &'static str,
+    value: fn(&ProbeRow<'_>) -> Option<ProbeValue>,
+) -> ProbeColumn {
+    ProbeColumn { heading: number_column(name, "probes"), value, is_exception: true }
 }
 
 /// A count of probes, for a line that sent some.
@@ -68,69 +71,69 @@ pub(super) const PROBE_PAGE_COLUMNS: &[ProbeColumn] = &[
     probe_column(word_column("line"), |row| Some(Text(line_name(row.line)))),
     probe_column(word_column("result"), |row| Some(Verdict(sign_of(row.result), row.result.to_string()))),
     probe_column(prose_column("outcome"), |row| Some(Text(row.describe_outcome()))),
-    probe_column(counted_heading("sent", "probes"), |row| Some(Count(row.found?.counts.sent))),
-    probe_column(counted_heading("answered", "probes"), |row| count_value(row, |counts| counts.answered)),
-    probe_column(counted_heading("lost", "probes"), |row| count_value(row, |counts| counts.lost)),
-    probe_column(counted_heading("loss", ""), |row| {
+    probe_column(number_column("sent", "probes"), |row| Some(Count(row.found?.counts.sent))),
+    probe_column(number_column("answered", "probes"), |row| count_value(row, |counts| counts.answered)),
+    probe_column(number_column("lost", "probes"), |row| count_value(row, |counts| counts.lost)),
+    probe_column(number_column("loss", ""), |row| {
         let counts = &row.found?.counts;
         // Refused probes count as lost here, as in the grid, so that the two never differ.
         let share = Share { part: unanswered_count(counts), whole: counts.sent };
         (row.is_answered && counts.sent > 0).then_some(share)
     }),
-    probe_column(counted_heading("lost there", "probes"), |row| row.found?.lost_there.map(Count)),
-    probe_column(counted_heading("lost back", "probes"), |row| row.found?.lost_back.map(Count)),
-    probe_column(counted_heading("delay there p50", ""), |row| {
+    probe_column(number_column("lost there", "probes"), |row| row.found?.lost_there.map(Count)),
+    probe_column(number_column("lost back", "probes"), |row| row.found?.lost_back.map(Count)),
+    probe_column(number_column("delay there p50", ""), |row| {
         time_value(row, |found| found.delay_there, |times| Some(times.p50_ns))
     }),
-    probe_column(counted_heading("delay there p99", ""), |row| {
+    probe_column(number_column("delay there p99", ""), |row| {
         time_value(row, |found| found.delay_there, |times| times.p99_ns)
     }),
-    probe_column(counted_heading("delay there max", ""), |row| {
+    probe_column(number_column("delay there max", ""), |row| {
         time_value(row, |found| found.delay_there, |times| Some(times.max_ns))
     }),
-    probe_column(counted_heading("delay there bound", ""), |row| bound_value(row, |found| found.delay_there)),
-    probe_column(counted_heading("delay back p50", ""), |row| {
+    probe_column(number_column("delay there bound", ""), |row| bound_value(row, |found| found.delay_there)),
+    probe_column(number_column("delay back p50", ""), |row| {
         time_value(row, |found| found.delay_back, |times| Some(times.p50_ns))
     }),
-    probe_column(counted_heading("delay back p99", ""), |row| {
+    probe_column(number_column("delay back p99", ""), |row| {
         time_value(row, |found| found.delay_back, |times| times.p99_ns)
     }),
-    probe_column(counted_heading("delay back max", ""), |row| {
+    probe_column(number_column("delay back max", ""), |row| {
         time_value(row, |found| found.delay_back, |times| Some(times.max_ns))
     }),
-    probe_column(counted_heading("delay back bound", ""), |row| bound_value(row, |found| found.delay_back)),
+    probe_column(number_column("delay back bound", ""), |row| bound_value(row, |found| found.delay_back)),
     probe_column(word_column("clocks related by"), |row| Some(Text(row.found?.clocks?.name().to_owned()))),
-    probe_column(counted_heading("round trip p50", ""), |row| {
+    probe_column(number_column("round trip p50", ""), |row| {
         time_value(row, |found| found.round_trip, |times| Some(times.p50_ns))
     }),
-    probe_column(counted_heading("round trip p99", ""), |row| {
+    probe_column(number_column("round trip p99", ""), |row| {
         time_value(row, |found| found.round_trip, |times| times.p99_ns)
     }),
-    probe_column(counted_heading("variation there p99", ""), |row| {
+    probe_column(number_column("variation there p99", ""), |row| {
         time_value(row, |found| found.variation_there, |times| times.p99_ns)
     }),
-    probe_column(counted_heading("variation back p99", ""), |row| {
+    probe_column(number_column("variation back p99", ""), |row| {
         time_value(row, |found| found.variation_back, |times| times.p99_ns)
     }),
-    probe_column(counted_heading("capacity", ""), |row| {
+    probe_column(number_column("capacity", ""), |row| {
         let rate = row.found?.capacity_rate()?;
-        let [best, low, high] = [rate.bits_per_s, rate.low, rate.high].map(bit_rate);
+        let [best, low, high] = [rate.bits_per_s, rate.low, rate.high].map(format_bit_rate);
         Some(Rate(rate.bits_per_s, format!("{best} ({low} to {high})")))
     }),
     probe_column(word_column("trains used"), |row| {
         let capacity = row.found?.capacity.as_ref()?;
         Some(Text(format!("{} of {}", capacity.used, capacity.trains)))
     }),
-    rare_column("reordered", |row| count_value(row, |counts| counts.reordered)),
-    rare_column("duplicates", |row| count_value(row, |counts| counts.duplicates)),
-    rare_column("refused", |row| count_value(row, |counts| counts.refused)),
-    rare_column("corrupted", |row| count_value(row, |counts| counts.corrupted)),
-    rare_column("uncertain", |row| Some(Count(row.found?.counts.doubtful))),
+    column_unless_all_zero("reordered", |row| count_value(row, |counts| counts.reordered)),
+    column_unless_all_zero("duplicates", |row| count_value(row, |counts| counts.duplicates)),
+    column_unless_all_zero("refused", |row| count_value(row, |counts| counts.refused)),
+    column_unless_all_zero("corrupted", |row| count_value(row, |counts| counts.corrupted)),
+    column_unless_all_zero("uncertain", |row| Some(Count(row.found?.counts.doubtful))),
     probe_column(word_column("mechanism"), |row| {
         let mechanism = &row.found?.mechanism;
         (!mechanism.is_empty()).then(|| Text(mechanism.clone()))
     }),
-    probe_column(counted_heading("release error p99", ""), |row| {
+    probe_column(number_column("release error p99", ""), |row| {
         time_value(row, |found| found.release_error, |times| times.p99_ns)
     }),
     probe_column(word_column("from"), |row| {
@@ -145,7 +148,7 @@ pub(super) const PROBE_PAGE_COLUMNS: &[ProbeColumn] = &[
     }),
 ];
 
-fn bit_rate(bits_per_s: u64) -> String {
+fn format_bit_rate(bits_per_s: u64) -> String {
     quantity::format_scaled(bits_per_s as f64, "bit/s")
 }
 

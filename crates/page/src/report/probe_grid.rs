@@ -23,8 +23,8 @@ pub(super) fn write_probe_grid(page: &mut Markup, probes: &ProbesReport) {
     let ends = list_line_ends(probes);
     if ends.len() > MAX_ENDS {
         let text = format!(
-            "No grid: the probes have {} different ends, and a grid is drawn for at most {MAX_ENDS}. The \
-            list has all results.",
+            "There is no grid: the probes have {} different ends, but a grid is drawn for at most \
+             {MAX_ENDS}. The list has all results.",
             quantity::format_count(ends.len() as u64)
         );
         page.add_element("p", &[("class", "notice")], &text);
@@ -130,7 +130,7 @@ impl<'a> ProbeGrid<'a> {
         match &line.found {
             // If a node did not report, that does not mean that the path failed.
             None => write_verdict_sign(page, ResultSign::Unknown, "missing", false),
-            Some(found) => match self.value_of(found) {
+            Some(found) => match self.value_or_reason(found) {
                 Ok(value) => {
                     page.add_text(&value);
                 }
@@ -151,18 +151,19 @@ impl<'a> ProbeGrid<'a> {
         }
     }
 
-    /// The value of the method, or a word for the reason of its absence.
-    fn value_of(&self, found: &ProbeFindings) -> Result<String, &'static str> {
+    /// The value that the method measures, or a word that says why it is absent.
+    fn value_or_reason(&self, found: &ProbeFindings) -> Result<String, &'static str> {
         let answer = || match found.counts.answered {
             0 => "no answer",
             _ => "unknown",
         };
         match self.probes.method.as_str() {
-            // This check comes first for every method: without probes, no answer would be blamed on the path.
+            // This check comes first for every method: if no probes were sent, missing answers would be blamed on the
+            // path.
             _ if found.counts.sent == 0 => Err("not sent"),
             "send" => Ok(format!("{} sent", quantity::format_count(found.counts.sent))),
             "capacity" => match found.capacity_rate() {
-                Some(rate) => Ok(bit_rate(rate.bits_per_s)),
+                Some(rate) => Ok(format_bit_rate(rate.bits_per_s)),
                 None if found.counts.answered == 0 => Err("no answer"),
                 None => Err("no rate"),
             },
@@ -186,7 +187,7 @@ impl<'a> ProbeGrid<'a> {
             "capacity" => additions.extend(
                 found
                     .capacity_rate()
-                    .map(|rate| format!("{} to {}", bit_rate(rate.low), bit_rate(rate.high))),
+                    .map(|rate| format!("{} to {}", format_bit_rate(rate.low), format_bit_rate(rate.high))),
             ),
             "ping" => {
                 additions.extend(describe_loss(Some(unanswered_count(counts)), counts.sent));
@@ -214,17 +215,20 @@ fn write_unplanned_mark(page: &mut Markup) {
 fn describe_cells(method: &str) -> &'static str {
     match method {
         "send" => {
-            "From row to column: probes that were sent. No host answers them. A dash: the plan does not \
-            have the pair."
+            "From row to column: probes that were sent. No host answers them. A dash marks a pair that is \
+             not in the plan."
         }
         "capacity" => {
-            "From row to column: the rate of the narrowest link, in bits of frames, and its range. A dash: the plan does not have the pair."
+            "From row to column: the rate of the narrowest link, in bits of frames, and its range. A dash \
+             marks a pair that is not in the plan."
         }
         "ping" => {
-            "From row to column and back: median round trip, and the share of probes that were lost. A dash: the plan does not have the pair."
+            "From row to column and back: median round trip, and the share of probes that were lost. A dash \
+             marks a pair that is not in the plan."
         }
         _ => {
-            "From row to column: median one-way delay with its bound, and the share of probes lost on that way. A dash: the plan does not have the pair."
+            "From row to column: median one-way delay with its bound, and the share of probes lost on that \
+             way. A dash marks a pair that is not in the plan."
         }
     }
 }
@@ -246,6 +250,6 @@ fn describe_loss(lost: Option<u64>, sent: u64) -> Option<String> {
     }
 }
 
-fn bit_rate(bits_per_s: u64) -> String {
+fn format_bit_rate(bits_per_s: u64) -> String {
     quantity::format_scaled(bits_per_s as f64, "bit/s")
 }

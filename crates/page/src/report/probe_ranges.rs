@@ -82,14 +82,15 @@ impl RangePicture {
         let mut notes = Vec::new();
         if !self.ranges.is_empty() {
             notes.push(
-                "Thin: from min to max. Thick: from median to p99, if there are 100 answers. Upright: median. The slowest p99 is above."
+                "The thin line is from min to max, the thick line from median to p99, if there are 100 \
+                 answers. The upright mark is the median. The line with the largest p99 is at the top."
                     .to_owned(),
             );
         }
         let drawn = self.total - self.without_place;
         if self.ranges.len() < drawn {
             let total = quantity::format_count(self.total as u64);
-            notes.push(format!("The {} slowest of {total} lines.", self.ranges.len()));
+            notes.push(format!("Only the {} slowest of {total} lines are drawn.", self.ranges.len()));
         }
         if self.without_place > 0 {
             let lines = quantity::format_count_with_unit(self.without_place as u64, "line");

@@ -178,7 +178,7 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
         probes.lines.iter().map(|line| ProbeRow::from_line(probes, line)).collect();
     let count = rows.len();
     page.open_element("p", &[("class", "muted")])
-        .add_text("A dash means that it was not measured or is not known. ");
+        .add_text("A dash means that a value was not measured or is not known. ");
     page.add_text(
         "Loss is the share of sent probes that were lost there or back, or refused. All lines are in ",
     );
@@ -189,7 +189,8 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
         rows.sort_by_key(|row| Reverse(row.badness_sort_key()));
         rows.truncate(MAX_WORST_ROWS);
         label = format!("The {MAX_WORST_ROWS} worst of {} lines", quantity::format_count(count as u64));
-        let order = "those that are missing, then those without success, those that lost the largest share, and the slowest";
+        let order = "first lines without a result, then lines that failed, then unknown ones; among equals, \
+                     those with the largest loss, then the slowest";
         page.add_element("p", &[("class", "notice")], &format!("{label}: {order}."));
     }
     let columns: Vec<ListColumn> =

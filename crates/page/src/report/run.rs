@@ -38,7 +38,7 @@ pub fn render_run(run: RunPage<'_>) -> String {
     if let Some(probes) = &report.probes {
         parts.add_section("probes", "Probes", "Probes", |page| probes::write_probes_section(page, probes));
     }
-    // The ledger stands before the streams: a loss of the rig itself can explain losses of streams,
+    // The ledger comes before the streams: a loss of the rig itself can explain losses of streams,
     // but not the reverse.
     parts.add_section("ledger", "Ledger", "Where the frames are", |page| write_ledger(page, report));
     // A plan has either flows or probes.
@@ -87,7 +87,8 @@ fn build_page_head(report: &RunReport) -> Markup {
 
 fn write_ledger(page: &mut Markup, report: &RunReport) {
     page.open_element("p", &[])
-        .add_text("Every frame from the plan to the count, from left to right or from top to bottom. ");
+        .add_text("The drawing follows the frames from the plan to the count, from left to right or from ")
+        .add_text("top to bottom. ");
     page.add_text("Lost frames are shown where they were lost. The drawing shows where frames were lost, not how many: ");
     page.add_text(
         "the width of a loss grows with its power of ten, so that even a few lost frames are visible.",

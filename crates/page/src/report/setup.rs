@@ -1,7 +1,7 @@
 //! Facts for judging and repeating a run: ports, nodes and clocks, calibration, times, files, the plan.
 
 use super::elements::{
-    TableCell, counted_heading, prose_column, tabulate_rows, word_column, write_fact, write_wall_time,
+    TableCell, number_column, prose_column, tabulate_rows, word_column, write_fact, write_wall_time,
 };
 use crate::markup::Markup;
 use crate::quantity;
@@ -54,7 +54,7 @@ fn write_facts(page: &mut Markup, report: &RunReport) {
             times.states.iter().map(|state| format!("{} {}", state.state, quantity::format_time(state.at)));
         let start = times.start.map(|start| format!("first frame due {}", quantity::format_time(start)));
         let all: Vec<String> = states.chain(start).collect();
-        write_fact(page, "since it was begun", |cell| {
+        write_fact(page, "times since the first event", |cell| {
             cell.add_text(&all.join(", "));
         });
     }
@@ -77,7 +77,7 @@ const fn stamp_kind_name(kind: StampKind) -> &'static str {
 
 fn write_ports(page: &mut Markup, ports: &[PortReport]) {
     if ports.is_empty() {
-        page.add_element("p", &[("class", "absent")], "No port reported.");
+        page.add_element("p", &[("class", "absent")], "No port has sent a report.");
         return;
     }
     let headings = [
@@ -87,9 +87,9 @@ fn write_ports(page: &mut Markup, ports: &[PortReport]) {
         word_column("link speed"),
         prose_column("back end, and why"),
         word_column("stamps: send, arrival"),
-        counted_heading("arrival stamp error", ""),
-        counted_heading("sent", "frames"),
-        counted_heading("seen", "frames"),
+        number_column("arrival stamp error", ""),
+        number_column("sent", "frames"),
+        number_column("seen", "frames"),
         prose_column("events"),
     ];
     let rows: Vec<Vec<TableCell>> = ports.iter().take(MAX_ROWS).map(build_port_row).collect();
@@ -169,11 +169,11 @@ fn write_limits(page: &mut Markup, limits: &[RigLimit]) {
     let headings = [
         word_column("back end"),
         word_column("driver"),
-        counted_heading("frame size", "B"),
-        counted_heading("highest rate without own loss", "frames/s"),
-        counted_heading("latency of the rig itself", ""),
-        counted_heading("send error p99", ""),
-        counted_heading("one clock reading", ""),
+        number_column("frame size", "B"),
+        number_column("highest rate without own loss", "frames/s"),
+        number_column("latency of the rig itself", ""),
+        number_column("send error p99", ""),
+        number_column("one clock reading", ""),
         word_column("kernel"),
         word_column("measured"),
     ];
@@ -209,7 +209,7 @@ fn write_machines(page: &mut Markup, report: &RunReport) {
         word_column("kernel"),
         word_column("architecture"),
         word_column("processor"),
-        counted_heading("processors", ""),
+        number_column("processors", ""),
     ];
     let rows: Vec<Vec<TableCell>> = report.nodes.iter().take(MAX_ROWS).map(build_machine_row).collect();
     tabulate_rows(page, "Machines of the nodes", None, &headings, &rows);
@@ -240,17 +240,17 @@ fn write_clocks(page: &mut Markup, report: &RunReport) {
         return;
     }
     if report.nodes.is_empty() {
-        page.add_element("p", &[("class", "absent")], "No node is known.");
+        page.add_element("p", &[("class", "absent")], "The report contains no node.");
         return;
     }
     let headings = [
         word_column("node"),
         word_column("reported"),
         word_column("clock compared by"),
-        counted_heading("clock ahead of the controller", ""),
-        counted_heading("error of that", ""),
-        counted_heading("first frame late by", ""),
-        counted_heading("error of that", ""),
+        number_column("clock ahead of the controller", ""),
+        number_column("error of the comparison", ""),
+        number_column("first frame late by", ""),
+        number_column("error of the lateness", ""),
     ];
     let rows: Vec<Vec<TableCell>> = report.nodes.iter().take(MAX_ROWS).map(build_node_row).collect();
     tabulate_rows(page, "Nodes and their clocks", None, &headings, &rows);
@@ -267,9 +267,9 @@ fn build_node_row(node: &NodeReport) -> Vec<TableCell> {
         TableCell::text(if node.reported { "yes" } else { "no" }),
         TableCell::from_optional(node.clock.map(|clock| TableCell::text(clock.source.name()))),
         TableCell::from_optional(node.clock.and_then(|clock| clock.offset_ns).map(build_signed_cell)),
-        TableCell::from_optional(node.clock.and_then(|clock| clock.bound).map(format_bound_cell)),
+        TableCell::from_optional(node.clock.and_then(|clock| clock.bound).map(build_bound_cell)),
         TableCell::from_optional(start.and_then(|start| start.skew_ns).map(build_signed_cell)),
-        TableCell::from_optional(start.and_then(|start| start.bound).map(format_bound_cell)),
+        TableCell::from_optional(start.and_then(|start| start.bound).map(build_bound_cell)),
     ]
 }
 
@@ -277,7 +277,7 @@ fn build_signed_cell(ns: i64) -> TableCell {
     TableCell::with_value(ns.to_string(), quantity::format_signed_time(ns))
 }
 
-fn format_bound_cell(time: Nanos) -> TableCell {
+fn build_bound_cell(time: Nanos) -> TableCell {
     TableCell::number(time.as_u64(), format!("± {}", quantity::format_time(time)))
 }
 
@@ -300,7 +300,7 @@ fn write_captures(page: &mut Markup, report: &RunReport) {
     }
     page.add_element("h3", &[], "Captures");
     let headings =
-        [word_column("file"), counted_heading("written", "frames"), counted_heading("dropped", "frames")];
+        [word_column("file"), number_column("written", "frames"), number_column("dropped", "frames")];
     let rows: Vec<Vec<TableCell>> = report
         .captures
         .iter()

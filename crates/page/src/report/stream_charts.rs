@@ -1,8 +1,6 @@
 //! The details of one stream: its figures, and charts of rate, loss, latency over time and the distribution of latency.
 
-use super::elements::{
-    NamedFigure, TableCell, counted_heading, tabulate_rows, word_column, write_figure_list,
-};
+use super::elements::{NamedFigure, TableCell, number_column, tabulate_rows, word_column, write_figure_list};
 use super::figures::{LegendEntry, write_absent_figure, write_figure};
 use crate::draw::chart::{
     AxisUnit, Chart, ChartAxis, ChartLine, HistogramBar, MAX_COLUMNS, MarkedSpan, NamedValue,
@@ -50,14 +48,16 @@ fn list_stream_figures(stream: &StreamReport) -> Vec<NamedFigure> {
         NamedFigure::frame_count("lost", stream.loss.map(|loss| loss.lost)).with_addition(
             stream.loss.map_or_else(String::new, |loss| quantity::format_percent(loss.lost, loss.expected)),
         ),
-        build_optional_figure("asked rate", stream.asked_milli.map(quantity::frame_rate)),
+        build_optional_figure("asked rate", stream.asked_milli.map(quantity::format_frame_rate)),
         build_optional_figure(
             "rate sent",
-            sent.and_then(|sent| sent.rate).map(|rate| quantity::frame_rate(rate.frames_milli)),
+            sent.and_then(|sent| sent.rate).map(|rate| quantity::format_frame_rate(rate.frames_milli)),
         ),
         build_optional_figure(
             "rate received",
-            received.and_then(|received| received.rate).map(|rate| quantity::frame_rate(rate.frames_milli)),
+            received
+                .and_then(|received| received.rate)
+                .map(|rate| quantity::format_frame_rate(rate.frames_milli)),
         ),
         build_optional_figure(
             "jitter (RFC 3550)",
@@ -92,7 +92,7 @@ struct StreamTime {
     most: usize,
     /// True if the run lasted longer than the series can hold.
     is_cut: bool,
-    /// The second in which sending ended; for this reason it contains fewer frames.
+    /// The second in which sending ended and which therefore contains fewer frames; `None` if it was a whole second.
     partial: Option<(f64, f64)>,
 }
 
@@ -123,7 +123,8 @@ impl StreamTime {
         }
     }
 
-    /// Columns with the same seconds for all series of the stream: frames may arrive after the last one was sent.
+    /// Divides a series into columns. All series of the stream get the same length, because frames may arrive after
+    /// the last one was sent.
     fn to_columns(&self, samples: &[Option<u64>]) -> SampleColumns {
         let mut whole = samples.to_vec();
         whole.resize(self.seconds.max(samples.len()), None);
@@ -138,7 +139,7 @@ impl StreamTime {
     }
 }
 
-/// The second in which sending ended, unless all of its frames had left.
+/// The second in which sending ended; `None` if all frames of that second were sent.
 fn partial_second(stream: &StreamReport) -> Option<(f64, f64)> {
     let last = stream.sent.as_ref()?.last?.as_secs_f64();
     let gap = stream.asked_milli.filter(|milli| *milli > 0).map_or(0.0, |milli| 1000.0 / milli as f64);
@@ -146,14 +147,14 @@ fn partial_second(stream: &StreamReport) -> Option<(f64, f64)> {
     (!is_whole).then(|| (last.floor(), last.floor() + 1.0))
 }
 
-fn frames_per_second(series: &RateSeries) -> Vec<Option<u64>> {
+fn list_frames_per_second(series: &RateSeries) -> Vec<Option<u64>> {
     series.seconds.iter().map(|(frames, _)| Some(*frames)).collect()
 }
 
 fn write_rate_chart(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
-    let sent = stream.sent.as_ref().map(|sent| time.to_columns(&frames_per_second(&sent.series)));
+    let sent = stream.sent.as_ref().map(|sent| time.to_columns(&list_frames_per_second(&sent.series)));
     let received =
-        stream.received.as_ref().map(|received| time.to_columns(&frames_per_second(&received.series)));
+        stream.received.as_ref().map(|received| time.to_columns(&list_frames_per_second(&received.series)));
     let asked = stream.asked_milli.map(|milli| milli as f64 / 1000.0);
     let most = [&sent, &received].into_iter().flatten().filter_map(SampleColumns::high).max().unwrap_or(0);
     if sent.is_none() && received.is_none() {
@@ -181,7 +182,7 @@ fn write_rate_chart(page: &mut Markup, stream: &StreamReport, time: &StreamTime)
         chart.lines.push(ChartLine::Series { name: name.to_owned(), style, columns });
     }
     if let Some(value) = asked {
-        let text = quantity::frame_rate(stream.asked_milli.unwrap_or(0));
+        let text = quantity::format_frame_rate(stream.asked_milli.unwrap_or(0));
         chart.lines.push(ChartLine::Level { name: format!("asked: {text}"), style: 5, value });
         legend.push(LegendEntry { name: "asked".to_owned(), style: 5, is_level: true, text });
     }
@@ -233,7 +234,7 @@ fn write_loss_chart(page: &mut Markup, stream: &StreamReport, time: &StreamTime)
 
 const fn explain_absent_loss(stream: &StreamReport) -> &'static str {
     if !stream.measured {
-        "the plan does not ask for metrics of this stream, so its frames carry no tag."
+        "the plan does not request metrics of this stream, so its frames carry no test tag."
     } else if stream.sent.is_none() {
         "the sending node did not report."
     } else {
@@ -374,7 +375,7 @@ fn explain_absent_latency(stream: &StreamReport, report: &RunReport) -> String {
     match reasons.first() {
         Some(reason) => format!("{reason}."),
         None if !stream.measured => explain_absent_loss(stream).to_owned(),
-        None => "the plan does not ask for latency, or no frame that arrived carried a send time.".to_owned(),
+        None => "the plan does not request latency, or no frame that arrived carried a send time.".to_owned(),
     }
 }
 
@@ -385,7 +386,7 @@ fn write_latency_histogram(page: &mut Markup, stream: &StreamReport) {
             page,
             "h4",
             "Latency distribution",
-            "the version that made this report did not store it.",
+            "the version of packetrig that made this report did not store the distribution.",
         );
     }
     let buckets = &stream.latency_histogram;
@@ -455,10 +456,10 @@ fn write_outages(page: &mut Markup, stream: &StreamReport) {
     longest.sort_by_key(|row| (row.begin, row.first));
     let headings = [
         word_column("at port"),
-        counted_heading("last arrival before", ""),
-        counted_heading("first arrival after", ""),
-        counted_heading("lost", "frames"),
-        counted_heading("in doubt", "frames"),
+        number_column("last arrival before", ""),
+        number_column("first arrival after", ""),
+        number_column("lost", "frames"),
+        number_column("in doubt", "frames"),
         word_column("numbers"),
     ];
     let rows: Vec<Vec<TableCell>> = longest
@@ -481,7 +482,7 @@ fn write_outages(page: &mut Markup, stream: &StreamReport) {
         page.add_element(
             "p",
             &[("class", "muted")],
-            &format!("The {} with most lost frames; more are in outages.csv.", rows.len()),
+            &format!("The {} outages with the most lost frames; outages.csv has more.", rows.len()),
         );
     }
     page.close_element("details");
@@ -499,11 +500,11 @@ fn write_ports(page: &mut Markup, stream: &StreamReport) {
     );
     let headings = [
         word_column("port"),
-        counted_heading("received", "frames"),
-        counted_heading("lost", "frames"),
-        counted_heading("latency p50", ""),
-        counted_heading("latency p99", ""),
-        counted_heading("latency max", ""),
+        number_column("received", "frames"),
+        number_column("lost", "frames"),
+        number_column("latency p50", ""),
+        number_column("latency p99", ""),
+        number_column("latency max", ""),
     ];
     let rows: Vec<Vec<TableCell>> = stream
         .per_port

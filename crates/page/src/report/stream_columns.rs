@@ -1,6 +1,6 @@
 //! The columns of the table of streams: the columns of the report's list that have a place on the page.
 
-use super::elements::{ColumnHeading, TableCell, counted_heading, word_column};
+use super::elements::{ColumnHeading, TableCell, number_column, word_column};
 use crate::quantity;
 use packetrig_report::StreamReport;
 use packetrig_report::columns::{CellValue, ColumnKind, ReportColumn, ReportTable, StreamTable};
@@ -19,9 +19,9 @@ pub(super) fn stream_columns() -> Vec<StreamColumn> {
     let columns = StreamTable::page_columns().into_iter().map(|(place, column)| {
         let heading = match column.kind {
             ColumnKind::Text | ColumnKind::YesNo => word_column(place.heading),
-            ColumnKind::Frames => counted_heading(place.heading, "frames"),
+            ColumnKind::Frames => number_column(place.heading, "frames"),
             // Other values show their own units.
-            _ => counted_heading(place.heading, ""),
+            _ => number_column(place.heading, ""),
         };
         StreamColumn { heading, column }
     });
@@ -43,13 +43,13 @@ impl StreamColumn {
 
     /// The cell of this stream.
     pub(super) fn stream_cell(&self, stream: &StreamReport) -> TableCell {
-        TableCell::from_optional(self.column.value_in(&stream).map(|value| self.show_value(&value)))
+        TableCell::from_optional(self.column.value_in(&stream).map(|value| self.build_value_cell(&value)))
     }
 
-    fn show_value(&self, value: &CellValue) -> TableCell {
+    fn build_value_cell(&self, value: &CellValue) -> TableCell {
         match (value, self.column.kind) {
             (CellValue::Count(milli), ColumnKind::MilliFramesPerSecond) => {
-                TableCell::number(*milli, quantity::frame_rate(*milli))
+                TableCell::number(*milli, quantity::format_frame_rate(*milli))
             }
             (CellValue::Count(bits), ColumnKind::BitsPerSecond) => {
                 TableCell::number(*bits, quantity::format_scaled(*bits as f64, "bit/s"))

@@ -22,8 +22,8 @@ const MAX_WORST_CHARTS: usize = 16;
 /// Maximum number of streams that are all unfolded.
 const MAX_UNFOLDED_STREAMS: usize = 4;
 
-/// The streams; streams with the worst results come first.
-pub(super) fn sort_worst_first(report: &RunReport) -> Vec<&StreamReport> {
+/// Returns the streams, those with the worst results first.
+pub(super) fn streams_worst_first(report: &RunReport) -> Vec<&StreamReport> {
     let mut streams: Vec<&StreamReport> = report.streams.iter().collect();
     streams.sort_by_key(|stream| {
         // A stream without a report comes first: its loss is unknown, and it may have lost every frame.
@@ -47,7 +47,7 @@ pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
     };
     let count = report.streams.len();
     page.open_element("p", &[("class", "muted")])
-        .add_text("Times are one-way latency; a dash means that it was not measured. ");
+        .add_text("Times are one-way latency. A dash means that a value was not measured. ");
     page.add_text("All columns of all streams are in ")
         .add_element("a", &[("href", "streams.csv")], "streams.csv")
         .add_text(".")
@@ -56,7 +56,7 @@ pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
         let rows: Vec<Vec<TableCell>> = report.streams.iter().map(|stream| row(&stream)).collect();
         return tabulate_rows(page, "Streams", Some("streams-table"), &headings, &rows);
     }
-    let worst = sort_worst_first(report);
+    let worst = streams_worst_first(report);
     // The script replaces this table with all streams. Without the script, the table stays and names the file
     // with the remaining streams.
     page.open_element("div", &[("id", "streams-worst")]);
@@ -64,7 +64,7 @@ pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
     page.add_element(
         "p",
         &[("class", "notice")],
-        &format!("{label}: those that lost the largest share, then the slowest."),
+        &format!("{label}: those with the largest loss, then the slowest."),
     );
     let rows: Vec<Vec<TableCell>> = worst.iter().take(MAX_WORST_ROWS).map(row).collect();
     tabulate_rows(page, &label, None, &headings, &rows);
@@ -114,7 +114,7 @@ pub(super) fn write_single_streams(page: &mut Markup, report: &RunReport) {
     let shown: Vec<&StreamReport> = if count <= MAX_CHARTS {
         report.streams.iter().collect()
     } else {
-        sort_worst_first(report).into_iter().take(MAX_WORST_CHARTS).collect()
+        streams_worst_first(report).into_iter().take(MAX_WORST_CHARTS).collect()
     };
     if shown.len() < count {
         let text = format!(

@@ -1,7 +1,7 @@
 //! The verdict of a run with its reasons, and each criterion with the measured values.
 
 use super::elements::{
-    NamedFigure, ResultSign, TableCell, counted_heading, describe_rest_in_json, prose_column, tabulate_rows,
+    NamedFigure, ResultSign, TableCell, describe_omitted_entries, number_column, prose_column, tabulate_rows,
     word_column, write_figure_list, write_verdict_sign,
 };
 use super::probes;
@@ -98,7 +98,7 @@ fn run_figures(report: &RunReport) -> Vec<NamedFigure> {
         value: None,
         addition: String::new(),
     });
-    figures.push(NamedFigure::new("state", name_outcome(&report.outcome)));
+    figures.push(NamedFigure::new("state", describe_outcome(&report.outcome)));
     figures
 }
 
@@ -136,7 +136,7 @@ fn list_stream_figures(report: &RunReport) -> Vec<NamedFigure> {
     ]
 }
 
-fn name_outcome(outcome: &RunOutcome) -> String {
+fn describe_outcome(outcome: &RunOutcome) -> String {
     let state = outcome.state().to_string();
     if outcome.was_stopped() { format!("{state}, stopped by its user") } else { state }
 }
@@ -147,7 +147,7 @@ fn write_criteria(page: &mut Markup, lines: &[CriterionLine]) {
         word_column("verdict"),
         word_column("wanted"),
         prose_column("measured"),
-        counted_heading("judged", "subjects"),
+        number_column("judged", "subjects"),
     ];
     let rows: Vec<Vec<TableCell>> = lines
         .iter()
@@ -186,7 +186,7 @@ fn write_judged_subjects(page: &mut Markup, line: &CriterionLine) {
     page.add_element(
         "summary",
         &[],
-        &format!("{}: each subject that decides ({})", line.criterion, line.subjects.len()),
+        &format!("{}: {} subjects that decide the result", line.criterion, line.subjects.len()),
     );
     page.open_element("ul", &[("class", "subjects")]);
     for subject in &line.subjects {
@@ -199,7 +199,7 @@ fn write_judged_subjects(page: &mut Markup, line: &CriterionLine) {
     // If every subject meets the criterion, the line shows only the first subject as an example.
     let deciding = (line.failed + line.unknown).max(1);
     if deciding > named {
-        page.add_element("p", &[("class", "muted")], &describe_rest_in_json(deciding - named));
+        page.add_element("p", &[("class", "muted")], &describe_omitted_entries(deciding - named));
     }
     page.close_element("details");
 }

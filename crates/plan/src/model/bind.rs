@@ -1,4 +1,5 @@
-//! Values that depend on the links of a plan: schedules from rates and gaps, and the check that ports can carry their streams.
+//! Values that depend on the links of a plan: schedules from rates and gaps, and the check that ports
+//! can carry their streams.
 
 use super::{FlowShare, InterFrameGap, MeanSize, Plan, Stream, StreamAmount};
 use crate::timeline::{SendPattern, StreamTimeline};
@@ -28,14 +29,14 @@ pub struct BoundStream {
 const ASSUMED_LINK_RATE: BitRate = BitRate::new(10_000_000_000);
 
 impl Plan {
-    /// Computes rates and gaps for the given port speeds (one per port; `layer1.speed` overrides the link's own). Refuses a plan that needs
-    /// more than a port's speed.
+    /// Computes rates and gaps for the given port speeds (one per port; `layer1.speed` overrides the link's own).
+    /// Refuses a plan that needs more than a port's speed.
     pub fn bind_to_links(self, speeds: &[Option<BitRate>]) -> Result<BoundPlan, PlanProblems> {
         self.bind_local_part(speeds, &|_| true)
     }
 
-    /// Binds a part of a plan, like [`Self::bind_to_links`], on a node that has only the ports for which `is_here` is true.
-    /// Streams from other nodes may get an assumed schedule.
+    /// Binds a part of a plan, like [`Self::bind_to_links`], on a node that has only the ports for which `is_here` is
+    /// true. Streams from other nodes may get an assumed schedule.
     pub fn bind_local_part(
         self,
         speeds: &[Option<BitRate>],
@@ -133,7 +134,8 @@ impl Stream {
             Rate::Frames(rate) => Some(rate),
             Rate::Bits(bits) => FrameRate::from_bits(bits, size.bytes, size.frames),
             Rate::Share(share) => {
-                // A percentage has no meaning without a speed. An assumed one would send another load than asked.
+                // A percentage has no meaning without a speed. With an assumed speed, the load would not be the
+                // requested one.
                 let link =
                     link.ok_or_else(|| self.missing_speed_problem("rate.percentage", "a percentage"))?;
                 FrameRate::from_share(link, share, size.l1_bytes(), size.frames)
@@ -183,7 +185,7 @@ impl Stream {
         let needed = rate.bit_rate(spaced, size.frames);
         if needed > link {
             return Err(format!(
-                "a gap of {} bytes at this rate needs {needed}; the link has {link}",
+                "frames at this rate with gaps of {} bytes need {needed}, but the link has {link}",
                 self.duration.gap
             ));
         }
@@ -216,7 +218,7 @@ impl FlowShare {
             // A time limit becomes a count: each part would round its own last frame differently.
             SendPattern::Frames(_) | SendPattern::Within(_) => {
                 match self.share_of_frames(whole.total_frames().unwrap_or(0)) {
-                    0 => return Err(self.too_few()),
+                    0 => return Err(self.too_few_frames_message()),
                     frames => SendPattern::Frames(frames),
                 }
             }
@@ -233,11 +235,11 @@ impl FlowShare {
             }
         };
         // The rate is an exact fraction, so a part keeps the times of the flow's own frames.
-        let rate = whole.rate.divide_by(self.of).ok_or_else(|| self.too_few())?;
+        let rate = whole.rate.divide_by(self.of).ok_or_else(|| self.too_few_frames_message())?;
         Ok(StreamTimeline { rate, delay: whole.delay + whole.rate.due_time(self.index), shape })
     }
 
-    fn too_few(self) -> String {
-        format!("its frames are fewer than one for each of {} pairs of interfaces", self.of)
+    fn too_few_frames_message(self) -> String {
+        format!("the flow has too few frames: each of its {} pairs of interfaces needs one", self.of)
     }
 }

@@ -21,14 +21,14 @@ impl FromStr for PortLocation {
         let namespace = text.split_once('/').map(|(namespace, _)| namespace);
         let interface = text.split_once('/').map_or(text, |(_, interface)| interface);
         // IFNAMSIZ is 16 with the final zero.
-        if interface.len() > 15 || !is_name(interface) || !namespace.is_none_or(is_name) {
+        if interface.len() > 15 || !is_valid_name(interface) || !namespace.is_none_or(is_valid_name) {
             return Err(format!("`{text}` is not an interface; write `eth1`, or `namespace/eth1`"));
         }
         Ok(Self { namespace: namespace.map(str::to_owned), interface: interface.to_owned() })
     }
 }
 
-fn is_name(name: &str) -> bool {
+fn is_valid_name(name: &str) -> bool {
     // The kernel refuses `.`, `..`, `/` and `:` in interface names. Other testers write `:`, `;` and `+`
     // between the parts of a location; such a location needs an alias and is no interface here.
     !matches!(name, "" | "." | "..") && !name.contains(['/', ':', ';', '+', ' ', '\0'])

@@ -26,7 +26,7 @@ impl MeanSize {
     }
 
     /// The bytes of this many frames; `None` if no counter can hold them.
-    pub(crate) fn bytes_of(self, frames: u64) -> Option<u64> {
+    pub(crate) fn bytes_of_frames(self, frames: u64) -> Option<u64> {
         // The product of two 64-bit numbers needs 128 bits.
         u64::try_from(u128::from(frames) * u128::from(self.bytes) / u128::from(self.frames)).ok()
     }

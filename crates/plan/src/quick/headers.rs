@@ -25,7 +25,8 @@ impl QuickPlan {
         } else {
             self.lower_layer_headers(stream, ip_header)
         };
-        // Dynamic ports (RFC 6335, 6), so that devices which distribute flows by port see many; 7 is echo, as in RFC 2544.
+        // Dynamic ports (RFC 6335, 6), so that devices which distribute flows by port see many; 7 is echo, as in RFC
+        // 2544.
         let src_port = 49_152 + stream.n % 16_384;
         packet.push(
             json!({"choice": "udp", "udp": {"src_port": fixed_value(src_port), "dst_port": fixed_value(7)}}),
@@ -55,12 +56,12 @@ impl QuickPlan {
         let rx = stream.receivers.first().map_or(1, |rx| rx + 1);
         let [.., tx_high, tx_low] = tx.to_be_bytes();
         let [.., rx_high, rx_low] = rx.to_be_bytes();
-        let src_mac = if self.is_plain() {
+        let src_mac = if self.has_one_sender_and_receiver_set() {
             SENDER_MAC.to_owned()
         } else {
             format!("02:00:00:01:{tx_high:02x}:{tx_low:02x}")
         };
-        let dst_mac = if self.is_plain() {
+        let dst_mac = if self.has_one_sender_and_receiver_set() {
             RECEIVER_MAC.to_owned()
         } else {
             format!("02:00:00:02:{rx_high:02x}:{rx_low:02x}")

@@ -1,7 +1,7 @@
-//! Emulated hosts at both ends of a plan from flags: they find their router and are found by it.
+//! Emulated hosts at both ends of a plan from flags: they resolve the address of their router and answer its requests.
 
 use super::headers::{RECEIVER_MAC, SENDER_MAC};
-use crate::device::{DeviceAddress, Mac, mac_text};
+use crate::device::{DeviceAddress, Mac, format_mac};
 use serde_json::{Value, json};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -78,14 +78,14 @@ impl HostRequest {
     }
 
     /// The host with this address unless the flags give another one.
-    fn named(self, name: &str, usual: HostAddress) -> DeviceAddress {
+    fn to_device_address(self, name: &str, usual: HostAddress) -> DeviceAddress {
         let HostAddress { ip, prefix } = self.address.unwrap_or(usual);
         DeviceAddress { name: name.to_owned(), ip, prefix, gateway: self.gateway, gateway_mac: self.next_hop }
     }
 }
 
 impl QuickHosts {
-    /// The hosts that the flags describe. The error says in words of the flags why they do not fit together.
+    /// The hosts that the flags describe. The error names the flags that do not fit together.
     pub fn new(
         sender: HostRequest,
         receiver: HostRequest,
@@ -99,8 +99,8 @@ impl QuickHosts {
         let has_router = sender.has_next_hop() || receiver.has_next_hop();
         let [of_sender, of_receiver] = default_host_addresses(ipv6, has_router);
         let hosts = Self {
-            sender: sender.named("sender", of_sender),
-            receiver: receiver.named("receiver", of_receiver),
+            sender: sender.to_device_address("sender", of_sender),
+            receiver: receiver.to_device_address("receiver", of_receiver),
             both_ways,
         };
         check_next_hop(&hosts.sender, &hosts.receiver, "--gateway")?;
@@ -127,7 +127,8 @@ impl QuickHosts {
     }
 }
 
-/// Addresses reserved for benchmarking, of both hosts: in networks of their own at a router, otherwise in the same one.
+/// Addresses reserved for benchmarking, for both hosts: with a router each host has its own network, otherwise both are
+/// in the same one.
 fn default_host_addresses(ipv6: bool, has_router: bool) -> [HostAddress; 2] {
     let (sender, receiver, shared) = if ipv6 {
         let ip = |network| Ipv6Addr::new(0x2001, 2, 0, network, 0, 0, 0, 1);
@@ -154,7 +155,8 @@ fn check_next_hop(from: &DeviceAddress, to: &DeviceAddress, flag: &str) -> Resul
         // With the MAC address of the next hop, frames need no route, so any two addresses fit together.
         _ if from.gateway_mac.is_some() => Ok(()),
         (Some(_), true) => Err(format!(
-            "no frame would go to {flag}: {other} is in the network of the {name} ({network}); name a smaller network"
+            "no frame would go to the router of {flag}: {other} is in the network of the {name} ({network}); \
+            give a smaller network"
         )),
         // IPv6 routers have link-local addresses, which are in none of the networks that a user names.
         (Some(gateway), false) if !from.is_on_link(gateway) && !is_link_local(gateway) => {
@@ -181,7 +183,7 @@ fn host_value(host: &DeviceAddress, port: &str, mac: &str, vlan: Option<u16>) ->
     let mut address = json!({"name": host.name, "address": host.ip, "prefix": host.prefix,
         "gateway": host.gateway.unwrap_or(no_gateway)});
     if let Some(mac) = host.gateway_mac {
-        address["gateway_mac"] = json!({"choice": "value", "value": mac_text(mac)});
+        address["gateway_mac"] = json!({"choice": "value", "value": format_mac(mac)});
     }
     let mut ethernet = json!({"name": format!("{port} interface"), "mac": mac,
         "connection": {"choice": "port_name", "port_name": port}});
@@ -270,7 +272,7 @@ mod tests {
         for (sender, receiver, both_ways, ipv6, why) in [
             (plain, host("10.0.1.2", ""), false, false, "10.0.1.2 is not in the network of the sender"),
             (host("10.0.0.2", "10.0.9.1"), none, false, false, "--gateway 10.0.9.1 is not in the network"),
-            (routed, host("10.0.0.3", ""), false, false, "no frame would go to --gateway"),
+            (routed, host("10.0.0.3", ""), false, false, "no frame would go to the router of --gateway"),
             (routed, host("10.0.1.2", ""), true, false, "name the router with --rx-gateway"),
             (plain, host("10.0.0.2", ""), false, false, "the same address 10.0.0.2"),
             (host("fd00::2", "10.0.0.1"), none, false, true, "10.0.0.1 is an IPv4 address"),

@@ -1,6 +1,6 @@
 //! Captures and their filters. A mask bit of 0 means "must match"; fields that are not named match anything.
 
-use super::{PortNames, UNSUPPORTED_TEXT, UniqueNames, port_named};
+use super::{PortNames, UNSUPPORTED_TEXT, UniqueNames, resolve_port_name};
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::{CaptureFormat, PlannedCapture};
 use packetrig_wire::filter::{FieldCondition, FilterBase, FrameFilter};
@@ -49,7 +49,7 @@ pub(super) fn read_captures<'a>(
     for item in config.read_items("captures") {
         let Some(object) = item.as_object() else { continue };
         let name = names.read_unique_name(&object);
-        let members = capture_ports(&object, ports, &name, &mut captured);
+        let members = read_capture_ports(&object, ports, &name, &mut captured);
         let format = match object.read_word("format", &["pcap", "pcapng"], "pcap") {
             "pcapng" => CaptureFormat::Pcapng,
             _ => CaptureFormat::Pcap,
@@ -73,7 +73,7 @@ pub(super) fn read_captures<'a>(
 }
 
 /// The ports of a capture. `captured` has the ports of the captures before it, each with the first capture's name.
-fn capture_ports(
+fn read_capture_ports(
     object: &DocumentObject<'_>,
     ports: &PortNames,
     name: &str,
@@ -82,7 +82,7 @@ fn capture_ports(
     let mut members = Vec::new();
     let named = object.require_member("port_names").map(|item| item.as_list()).unwrap_or_default();
     for item in named {
-        let Some(port) = port_named(&item, ports) else { continue };
+        let Some(port) = resolve_port_name(&item, ports) else { continue };
         // OTG fetches a capture by the name of its port, so a port can have only one.
         if let Some(other) = captured.get(&port) {
             item.add_item_error(format!("port `{}` is already in capture `{other}`", ports.names[port]));
@@ -101,17 +101,21 @@ fn read_capture_conditions(item: &DocumentItem<'_>) -> Vec<FieldCondition> {
     let choice = filter.read_choice(&["custom", "ethernet", "vlan", "ipv4", "ipv6"], "custom");
     let found = match (choice, filter.chosen_member_object(choice)) {
         (_, None) => Vec::new(),
-        ("ethernet", Some(fields)) => named_conditions(fields, FilterBase::Frame, ETHERNET),
-        ("vlan", Some(fields)) => named_conditions(fields, FilterBase::Vlan, VLAN),
-        ("ipv4", Some(fields)) => named_conditions(fields, FilterBase::Ipv4, IPV4),
-        ("ipv6", Some(fields)) => named_conditions(fields, FilterBase::Ipv6, IPV6),
-        (_, Some(fields)) => custom_condition(fields).into_iter().collect(),
+        ("ethernet", Some(fields)) => read_named_conditions(fields, FilterBase::Frame, ETHERNET),
+        ("vlan", Some(fields)) => read_named_conditions(fields, FilterBase::Vlan, VLAN),
+        ("ipv4", Some(fields)) => read_named_conditions(fields, FilterBase::Ipv4, IPV4),
+        ("ipv6", Some(fields)) => read_named_conditions(fields, FilterBase::Ipv6, IPV6),
+        (_, Some(fields)) => read_custom_condition(fields).into_iter().collect(),
     };
     filter.refuse_unread_members();
     found
 }
 
-fn named_conditions(fields: DocumentObject<'_>, base: FilterBase, table: &[FieldDef]) -> Vec<FieldCondition> {
+fn read_named_conditions(
+    fields: DocumentObject<'_>,
+    base: FilterBase,
+    table: &[FieldDef],
+) -> Vec<FieldCondition> {
     let mut found = Vec::new();
     // Only fields that the document names are tested: with the default mask, an absent field would
     // demand the value 0.
@@ -131,7 +135,7 @@ fn named_conditions(fields: DocumentObject<'_>, base: FilterBase, table: &[Field
     found
 }
 
-fn custom_condition(field: DocumentObject<'_>) -> Option<FieldCondition> {
+fn read_custom_condition(field: DocumentObject<'_>) -> Option<FieldCondition> {
     let bit_offset = u32::try_from(field.read_number("offset", 0, 0, 1 << 20)).ok()?;
     let bits = u32::try_from(field.read_number("bit_length", 8, 1, 128)).ok()?;
     let value = read_hex(&field, "value", bits);
@@ -141,7 +145,7 @@ fn custom_condition(field: DocumentObject<'_>) -> Option<FieldCondition> {
     Some(FieldCondition { base: FilterBase::Frame, bit_offset, bits, value, mask, negate })
 }
 
-/// Hexadecimal digits, with or without `0x`; short ones are padded on the left.
+/// Reads a hexadecimal number, with or without `0x`. A missing member is 0.
 fn read_hex(object: &DocumentObject<'_>, name: &'static str, bits: u32) -> u128 {
     let Some(item) = object.read_member(name) else { return 0 };
     let Some(text) = item.as_text() else { return 0 };

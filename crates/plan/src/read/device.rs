@@ -1,6 +1,6 @@
 //! Devices: emulated interfaces and their addresses. Their routing protocols are refused by path.
 
-use super::{PortNames, UNSUPPORTED_TEXT, UniqueNames, port_named};
+use super::{PortNames, UNSUPPORTED_TEXT, UniqueNames, resolve_port_name};
 use crate::device::{DeviceAddress, DeviceInterface, Mac, VlanTag};
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::recording;
@@ -64,7 +64,7 @@ fn read_interface<'a>(
 ) -> Option<DeviceInterface> {
     let object = item.as_object()?;
     let name = names.read_unique_name(&object);
-    let port = object.require_member("connection").and_then(|item| connected_port(&item, ports));
+    let port = object.require_member("connection").and_then(|item| read_connected_port(&item, ports));
     let mac = object.require_member("mac").and_then(|item| read_own_mac(&item));
     let vlans = read_vlans(&object, names);
     let mut addresses = Vec::new();
@@ -72,7 +72,7 @@ fn read_interface<'a>(
         addresses.extend(object.read_items(list).iter().filter_map(|item| read_address(item, is_v6, names)));
     }
     if object.read_number("mtu", 1500, 0, 65_535) != 1500 {
-        object.item.add_item_warning("`mtu` has no effect: frames have the sizes their flows give");
+        object.item.add_item_warning("`mtu` has no effect: frames have the sizes that their flows set");
     }
     object.refuse_members(&["dhcpv4_interfaces", "dhcpv6_interfaces"], UNSUPPORTED_TEXT);
     object.refuse_unread_members();
@@ -92,7 +92,7 @@ fn refuse_duplicate_addresses(item: &DocumentItem<'_>, found: &DeviceInterface, 
     let network = taken.entry((found.port, tags)).or_default();
     let twins = found.addresses.iter().filter_map(|address| Some((address.ip, network.get(&address.ip)?)));
     for (ip, owner) in twins {
-        item.add_item_error(format!("{ip} already belongs to `{owner}`, on the same port and VLAN"));
+        item.add_item_error(format!("{ip} already belongs to interface `{owner}` on the same port and VLAN"));
     }
     // The first owner stays, so that a third twin is compared with the same interface.
     for address in &found.addresses {
@@ -100,7 +100,7 @@ fn refuse_duplicate_addresses(item: &DocumentItem<'_>, found: &DeviceInterface, 
     }
 }
 
-fn connected_port(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
+fn read_connected_port(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
     let object = item.as_object()?;
     object.exclude_from_hints(&["lag_name", "vxlan_name", "simulated_link"]);
     let choice = object.read_choice(&["port_name", "lag_name", "vxlan_name", "simulated_link"], "port_name");
@@ -108,7 +108,7 @@ fn connected_port(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
         object.item.add_item_error(format!("`{choice}` is not supported: {UNSUPPORTED_TEXT}"));
         return None;
     }
-    let port = object.require_member("port_name").and_then(|item| port_named(&item, ports));
+    let port = object.require_member("port_name").and_then(|item| resolve_port_name(&item, ports));
     object.refuse_unread_members();
     port
 }
@@ -116,7 +116,8 @@ fn connected_port(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
 fn read_vlans<'a>(ethernet: &DocumentObject<'a>, names: &mut UniqueNames<'a>) -> Vec<VlanTag> {
     let items = ethernet.read_items("vlans");
     if items.len() > MAX_TAGS {
-        ethernet.item.add_item_error(format!("{} VLAN tags; at most {MAX_TAGS} are possible", items.len()));
+        let message = format!("{} VLAN tags are too many; at most {MAX_TAGS} are possible", items.len());
+        ethernet.item.add_item_error(message);
     }
     let words: Vec<&'static str> = TPIDS.iter().map(|(word, _)| *word).collect();
     items.iter().filter_map(|item| read_vlan_tag(item, &words, names)).collect()
@@ -149,7 +150,7 @@ fn read_address<'a>(
     let usual = if is_v6 { 64 } else { 24 };
     let longest = if is_v6 { 128 } else { 32 };
     let prefix = u8::try_from(object.read_number("prefix", usual, 1, longest)).ok()?;
-    let gateway_mac = object.read_object("gateway_mac").and_then(gateway_mac);
+    let gateway_mac = object.read_object("gateway_mac").and_then(read_gateway_mac);
     object.refuse_unread_members();
     let gateway = gateway?;
     // A multicast address names a group, so no single router would answer for it.
@@ -161,7 +162,7 @@ fn read_address<'a>(
     Some(DeviceAddress { name, ip: ip?, prefix, gateway, gateway_mac })
 }
 
-fn gateway_mac(object: DocumentObject<'_>) -> Option<Mac> {
+fn read_gateway_mac(object: DocumentObject<'_>) -> Option<Mac> {
     let choice = object.read_choice(&["auto", "value"], "auto");
     let value = object.read_member("value");
     object.refuse_unread_members();
@@ -211,7 +212,7 @@ fn read_own_mac(item: &DocumentItem<'_>) -> Option<Mac> {
     let mac = read_mac(item)?;
     // The lowest bit of the first byte is the group bit (IEEE Std 802, 8.2).
     if mac[0] & 1 == 1 || mac == [0; 6] {
-        item.add_item_error("an interface needs a MAC address of its own: not zero, not a group address");
+        item.add_item_error("the MAC address of an interface must be neither zero nor a group address");
         return None;
     }
     Some(mac)

@@ -245,7 +245,7 @@ fn impossible_device_flows_are_refused_by_path() {
         .replace(tags, "")
         .replace("{port_name: p2}", "{port_name: p1}")
         .replace("198.19.0.2,", "198.18.0.2,");
-    assert!(error(&twin).message.contains("198.18.0.2 already belongs to `e1`"));
+    assert!(error(&twin).message.contains("198.18.0.2 already belongs to interface `e1`"));
     let uneven =
         with("tx_rx: {device: {tx_names: [e1], rx_names: [v4b, v4c]}}, duration: {burst: {packets: 3}}");
     assert!(

@@ -1,6 +1,6 @@
 //! The ends of a flow: a sending port and receiving ports, or pairs of emulated interfaces.
 
-use super::{PortNames, port_named};
+use super::{PortNames, resolve_port_name};
 use crate::PlanProblem;
 use crate::device::DeviceInterface;
 use crate::nearest::nearest_name;
@@ -87,7 +87,7 @@ impl<'a> NamedEndpoints<'a> {
             let of_device = self.interfaces.iter().filter(|interface| interface.device == name);
             let names: Vec<&str> = of_device.map(|interface| &*interface.name).take(8).collect();
             return Some(format!(
-                "OTG names the device's interfaces or addresses here: {}",
+                "`{name}` is a device; name its interfaces or their addresses here: {}",
                 names.join(", ")
             ));
         }
@@ -96,7 +96,7 @@ impl<'a> NamedEndpoints<'a> {
     }
 }
 
-pub(super) fn read_flow_endpoint(
+pub(super) fn read_flow_endpoints(
     item: &DocumentItem<'_>,
     known: &NamedEndpoints<'_>,
 ) -> Option<FlowEndpoints> {
@@ -108,14 +108,14 @@ pub(super) fn read_flow_endpoint(
 }
 
 fn read_port_ends(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEndpoints> {
-    let tx = port.require_member("tx_name").and_then(|item| port_named(&item, ports));
+    let tx = port.require_member("tx_name").and_then(|item| resolve_port_name(&item, ports));
     let mut named = port.read_items("rx_names");
     // OTG has deprecated `rx_name`, but most scripts still send it.
     named.extend(port.read_member("rx_name"));
     let mut rx = Vec::new();
     let mut seen = HashSet::new();
     for item in &named {
-        match port_named(item, ports) {
+        match resolve_port_name(item, ports) {
             // A receiver that is listed twice would count every frame twice.
             Some(port) if !seen.insert(port) => {
                 item.add_item_error(format!("port `{}` is listed twice", ports.names[port]));
@@ -145,7 +145,8 @@ fn read_pairs(object: &DocumentObject<'_>, known: &NamedEndpoints<'_>) -> Option
         return None;
     }
     if tx.is_empty() || rx.is_empty() {
-        object.item.add_item_error("a device flow needs a name on each side");
+        let message = "a flow between devices needs at least one name in `tx_names` and in `rx_names`";
+        object.item.add_item_error(message);
         return None;
     }
     // The mesh is counted before it is built: two long lists of names would need gigabytes.
@@ -153,7 +154,7 @@ fn read_pairs(object: &DocumentObject<'_>, known: &NamedEndpoints<'_>) -> Option
         tx.into_iter().zip(rx).collect()
     } else if tx.len().saturating_mul(rx.len()) > super::flow::MAX_STREAMS {
         object.item.add_item_error(format!(
-            "{} pairs are too many; a run can distinguish {}",
+            "{} pairs are too many; a run can distinguish at most {}",
             tx.len() * rx.len(),
             super::flow::MAX_STREAMS
         ));

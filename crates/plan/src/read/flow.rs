@@ -1,8 +1,8 @@
 //! Flows: their ends, headers, sizes, payloads and metrics.
 
-use super::ends::{EndpointPair, FlowEndpoints, NamedEndpoints, read_flow_endpoint};
+use super::ends::{EndpointPair, FlowEndpoints, NamedEndpoints, read_flow_endpoints};
 use super::metrics::read_metrics;
-use super::packet::{HeaderContext, hex_bytes, read_headers};
+use super::packet::{HeaderContext, parse_hex_bytes, read_headers};
 use super::pair_headers::{PairHeaders, direct_recording_to_gateway, headers_for_pair};
 use super::port::read_placeholder;
 use super::replay::{self, ReplaySource};
@@ -39,7 +39,7 @@ pub(super) fn read_flows<'a>(
     let mut streams = Vec::with_capacity(flows.as_ref().map_or(0, ExactSizeIterator::len).min(MAX_STREAMS));
     let mut flow = 0;
     for item in flows.into_iter().flatten() {
-        if let Some(gap) = read_flow_gap(&item, options, known, streams.len()) {
+        if let Some(gap) = read_flow_placeholder(&item, options, known, streams.len()) {
             // Placeholders keep every index as in the whole plan: messages between nodes name streams by it.
             streams.extend((0..gap.count).map(|number| placeholder_stream(flow + number, &gap)));
             flow += gap.count;
@@ -49,9 +49,9 @@ pub(super) fn read_flows<'a>(
         }
         // The limit is checked in the loop: a document must not fill the memory before it is refused.
         if streams.len() > MAX_STREAMS {
-            config
-                .item
-                .add_item_error(format!("more than {MAX_STREAMS} streams; a run cannot distinguish more"));
+            let message =
+                format!("the plan has more than {MAX_STREAMS} streams, which a run cannot distinguish");
+            config.item.add_item_error(message);
             return Vec::new();
         }
     }
@@ -72,7 +72,7 @@ fn read_flow<'a>(
     let object = item.as_object()?;
     let name = names.read_unique_name(&object);
     let end_item = object.require_member("tx_rx");
-    let ends = end_item.as_ref().and_then(|item| read_flow_endpoint(item, known));
+    let ends = end_item.as_ref().and_then(|item| read_flow_endpoints(item, known));
     let receivers = match &ends {
         Some(FlowEndpoints::Ports(_, rx)) => rx.len(),
         Some(FlowEndpoints::Pairs(_)) => 1,
@@ -102,7 +102,9 @@ fn read_flow<'a>(
         }
         (FlowEndpoints::Pairs(pairs), FlowOrigin::File(source)) => match pairs.as_slice() {
             [pair] => streams.push(shared.make_replay_stream(item, pair, source, known)?),
-            _ => end_item?.add_item_error("a replay goes from one interface to one other, not back"),
+            _ => end_item?.add_item_error(
+                "a replay needs one sending and one receiving interface, and no opposite direction",
+            ),
         },
         (FlowEndpoints::Pairs(pairs), FlowOrigin::Recipe(recipe)) => {
             shared.push_pair_streams(item, &pairs, &recipe, known, streams)?;
@@ -120,7 +122,7 @@ struct FlowGap {
 }
 
 /// The flows that this placeholder in a part of a plan replaces.
-fn read_flow_gap(
+fn read_flow_placeholder(
     item: &DocumentItem<'_>,
     options: PlanParseOptions,
     known: &NamedEndpoints<'_>,
@@ -294,8 +296,8 @@ fn read_flow_origin(
     Some(FlowOrigin::Recipe(FlowRecipe { spec, rate: rate?, duration: duration? }))
 }
 
-/// Makes the frames of the stream after these. Streams one after the other with the same frames share them: a template may take many times the
-/// length of its flow in the document.
+/// Makes the frames of the stream after these. Streams one after the other with the same frames share them: a template
+/// may take many times the length of its flow in the document.
 fn make_frames(
     item: &DocumentItem<'_>,
     spec: FrameSpec,
@@ -321,7 +323,8 @@ fn make_template(item: &DocumentItem<'_>, spec: FrameSpec) -> Option<FrameTempla
             let mut problem = PlanProblem::error(path, error.to_string());
             if let Error::TooSmall { needed, .. } = error {
                 let needed = needed + if is_tagged { TagForm::Short.bytes() } else { 0 };
-                problem = problem.with_hint(format!("make it {needed} or more, or leave a header out"));
+                let hint = format!("make the frames {needed} B or larger, or leave out a header");
+                problem = problem.with_hint(hint);
             }
             item.add_problem(problem);
             None
@@ -341,7 +344,7 @@ fn check_tag_room(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Wa
         let needed = smallest_with_tag(template.header_len(), form);
         let problem = PlanProblem::error(path.clone(), format!("frames of {} B {why}", smallest.bytes()));
         problem.with_hint(format!(
-            "make it {needed} or more; or set `metrics.enable` to false: then nothing is measured"
+            "make the frames {needed} B or larger; or set `metrics.enable` to false: then nothing is measured"
         ))
     };
     // The smallest size decides: a larger frame has room for at least the same form.
@@ -350,14 +353,17 @@ fn check_tag_room(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Wa
         // The short tag has 12 bits for the stream.
         Some(TagForm::Short) if stream < MAX_SHORT_TAG_STREAMS => PlanProblem::warning(
             path,
-            "the smallest frames leave room for the short test tag only: no latency for them",
+            "the smallest frames have room for the short test tag only, so their latency is not measured",
         ),
         Some(TagForm::Short) => refuse(
             TagForm::Full,
-            "have room for the short test tag only, which distinguishes 4096 flows, and this one comes after them",
+            "have room for the short test tag only, which distinguishes 4096 flows; this is a later one",
         ),
-        None => refuse(TagForm::Short, "have no room for the test tag, which the receiver needs to \
-            recognise them"),
+        None => refuse(
+            TagForm::Short,
+            "have no room for the test tag, which the receiver needs to \
+            recognise them",
+        ),
     });
 }
 
@@ -374,7 +380,7 @@ fn read_payload(flow: &DocumentObject<'_>) -> Option<PayloadPattern> {
             let fixed = object.chosen_member_object("fixed")?;
             let item = fixed.read_member("pattern");
             let pattern = match &item {
-                Some(item) => hex_bytes(item.as_text()?),
+                Some(item) => parse_hex_bytes(item.as_text()?),
                 None => Some(vec![0]),
             };
             if pattern.is_none() {

@@ -3,7 +3,7 @@
 use super::UNSUPPORTED_TEXT;
 use super::timing::parse_decimal;
 use crate::WantedMetrics;
-use crate::reader::DocumentObject;
+use crate::reader::{DocumentItem, DocumentObject};
 
 pub(super) fn read_metrics(flow: &DocumentObject<'_>, receivers: usize) -> WantedMetrics {
     let off = WantedMetrics { enable: false, latency: false, rx_per_tx_thousandths: 1000 };
@@ -20,7 +20,8 @@ pub(super) fn read_metrics(flow: &DocumentObject<'_>, receivers: usize) -> Wante
         latency.refuse_unread_members();
         enable
     });
-    let ratio = object.read_object("rx_tx_ratio").map_or(1000, |ratio| read_ratio(ratio, receivers));
+    let ratio = object.read_object("rx_tx_ratio");
+    let ratio = ratio.map_or(1000, |ratio| read_copies_per_frame(ratio, receivers));
     if let Some(tags) = object.read_object("predefined_metric_tags") {
         if tags.read_flag("rx_name", false) {
             tags.item.add_item_error(format!("not supported: {UNSUPPORTED_TEXT}"));
@@ -32,7 +33,17 @@ pub(super) fn read_metrics(flow: &DocumentObject<'_>, receivers: usize) -> Wante
     WantedMetrics { enable, latency: latency && enable, rx_per_tx_thousandths: ratio }
 }
 
-fn read_ratio(ratio: DocumentObject<'_>, receivers: usize) -> u64 {
+/// Reads a number of copies with at most three decimals, in thousandths.
+fn read_thousandths(item: &DocumentItem<'_>) -> Option<u64> {
+    let text = item.as_text()?;
+    let copies = parse_decimal(text, 3);
+    if copies.is_none() {
+        item.add_item_error(format!("`{text}` is not a number of copies: a number from 0"));
+    }
+    copies
+}
+
+fn read_copies_per_frame(ratio: DocumentObject<'_>, receivers: usize) -> u64 {
     let thousandths = if ratio.read_choice(&["value", "rx_count"], "value") == "rx_count" {
         // The object is empty; it is read so that `refuse_unread_members` finds unknown members in it.
         if let Some(inner) = ratio.read_object("rx_count") {
@@ -41,7 +52,7 @@ fn read_ratio(ratio: DocumentObject<'_>, receivers: usize) -> u64 {
         // Each receiver is expected to get every frame.
         receivers as u64 * 1000
     } else {
-        ratio.read_member("value").and_then(|item| parse_decimal(item.as_text()?, 3)).unwrap_or(1000)
+        ratio.read_member("value").and_then(|item| read_thousandths(&item)).unwrap_or(1000)
     };
     ratio.refuse_unread_members();
     thousandths

@@ -1,5 +1,5 @@
-//! Header stacks: turns `packet` of a flow into headers of `wire`. The tables there name the fields, so this file has code only for headers
-//! that OTG writes differently.
+//! Header stacks: turns `packet` of a flow into headers of `wire`. The tables there name the fields, so this file has
+//! code only for headers that OTG writes differently.
 
 use super::UNSUPPORTED_TEXT;
 use crate::reader::{DocumentItem, DocumentObject};
@@ -56,7 +56,7 @@ fn read_header(item: &DocumentItem<'_>, context: HeaderContext) -> Option<Packet
 fn read_custom_header(object: &DocumentObject<'_>) -> Option<PacketHeader> {
     object.refuse_members(&["metric_tags"], UNSUPPORTED_TEXT);
     let item = object.require_member("bytes")?;
-    let bytes = hex_bytes(item.as_text()?);
+    let bytes = parse_hex_bytes(item.as_text()?);
     if bytes.is_none() {
         item.add_item_error("must be an even number of hexadecimal digits");
     }
@@ -64,7 +64,7 @@ fn read_custom_header(object: &DocumentObject<'_>) -> Option<PacketHeader> {
 }
 
 /// Reads hexadecimal digits; ignores spaces and colons between them.
-pub(super) fn hex_bytes(text: &str) -> Option<Vec<u8>> {
+pub(super) fn parse_hex_bytes(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text
         .trim_start_matches("0x")
         .chars()
@@ -192,11 +192,11 @@ fn read_ip_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
 /// Options of Geneve, as hexadecimal digits.
 fn read_geneve_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
     let Some(item) = object.read_member("options") else { return };
-    let Some(options) = item.as_text().map(hex_bytes) else { return };
+    let Some(options) = item.as_text().map(parse_hex_bytes) else { return };
     // RFC 8926, 3.4: the length of the options has six bits and counts words of four bytes.
     match options.filter(|options| options.len() <= 252 && options.len().is_multiple_of(4)) {
         Some(options) => header.append_options(&options),
-        None => item.add_item_error("must be hexadecimal digits of whole 4-byte words, at most 252 bytes"),
+        None => item.add_item_error("must be hexadecimal digits: whole 4-byte words, at most 252 bytes"),
     }
 }
 
@@ -254,7 +254,7 @@ fn read_pattern(
                 &*object.item.path,
                 "`auto` uses the address of a device, but this flow goes from port to port",
             );
-            object.item.add_problem(problem.with_hint("give an address, or give the flow `tx_rx.device`"));
+            object.item.add_problem(problem.with_hint("give an address, or use `tx_rx.device` in the flow"));
             return None;
         }
     };
@@ -266,7 +266,7 @@ fn read_values(object: &DocumentObject<'_>, field: &FieldDef) -> Option<FieldPat
         object.item.add_item_error("`values` needs at least one value");
         return None;
     };
-    // Room for exactly these: there may be millions.
+    // The list gets exactly the needed memory: there may be millions of values.
     let mut values = Vec::with_capacity(items.len());
     for item in items {
         values.push(read_scalar(&item, field)?);

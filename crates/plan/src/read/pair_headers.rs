@@ -26,7 +26,8 @@ pub(super) fn headers_for_pair(
 ) -> Result<PairHeaders, String> {
     let mut headers =
         if headers.is_empty() { vec![PacketHeader::new(HeaderKind::Ethernet)] } else { headers.to_vec() };
-    // Values are dealt before the direction is reversed: both directions of a pair have the same share.
+    // Values are divided among the pairs before the direction is reversed, so both directions of a pair have the same
+    // share.
     for header in &mut headers {
         *header = select_part_values(header, pair.part)?;
     }
@@ -58,8 +59,8 @@ pub(super) fn headers_for_pair(
 
 /// Returns the header with the values that belong to this part of the flow's frames.
 fn select_part_values(header: &PacketHeader, part: FlowShare) -> Result<PacketHeader, String> {
-    // Frame n of part i is frame n * of + i of the flow, and must have that frame's values: all pairs together then send exactly the
-    // values that the document asks for.
+    // Frame n of part i is frame n * of + i of the flow, and must have that frame's values: all pairs together then
+    // send exactly the values that the document asks for.
     let mut mine = header.clone();
     for (field, setting) in header.field_settings() {
         let FieldSetting::Pattern(pattern) = setting else { continue };
@@ -150,7 +151,7 @@ fn insert_tags(headers: &mut Vec<PacketHeader>, vlans: &[VlanTag]) {
 }
 
 /// The index of the outermost IP header, if it directly follows Ethernet and its tags.
-fn ip_header(headers: &[PacketHeader]) -> Option<usize> {
+fn find_outer_ip_header(headers: &[PacketHeader]) -> Option<usize> {
     // Only the outermost IP header is between the two interfaces. Inner headers belong to a tunnel.
     let first = headers.iter().skip(1).position(|header| header.kind() != HeaderKind::Vlan)? + 1;
     matches!(headers[first].kind(), HeaderKind::Ipv4 | HeaderKind::Ipv6).then_some(first)
@@ -162,7 +163,7 @@ fn fill_addresses(
     pair: &EndpointPair,
     known: &NamedEndpoints<'_>,
 ) -> Result<(), String> {
-    let Some(at) = ip_header(headers) else { return Ok(()) };
+    let Some(at) = find_outer_ip_header(headers) else { return Ok(()) };
     let header = &mut headers[at];
     let is_v6 = header.kind() == HeaderKind::Ipv6;
     for (field, endpoint) in [("src", pair.from), ("dst", pair.to)] {
@@ -227,7 +228,7 @@ fn find_next_hop(
     pair: &EndpointPair,
     known: &NamedEndpoints<'_>,
 ) -> Result<NextHop, String> {
-    let Some(ip) = ip_header(headers).map(|at| &headers[at]) else {
+    let Some(ip) = find_outer_ip_header(headers).map(|at| &headers[at]) else {
         return Ok(NextHop::host(known.interfaces[pair.to.interface].mac));
     };
     let is_v6 = ip.kind() == HeaderKind::Ipv6;
@@ -292,7 +293,8 @@ fn constant_destination(ip: &PacketHeader) -> Option<IpAddr> {
     })
 }
 
-/// The MAC address of a group: 01-00-5e and the low 23 bits (RFC 1112, 6.4), or 33-33 and the low 32 bits (RFC 2464, 7).
+/// The MAC address of a group: 01-00-5e and the low 23 bits (RFC 1112, 6.4), or 33-33 and the low 32
+/// bits (RFC 2464, 7).
 fn multicast_mac(ip: IpAddr) -> Option<Mac> {
     match ip {
         IpAddr::V4(ip) if ip.is_broadcast() => Some([0xff; 6]),

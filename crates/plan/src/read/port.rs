@@ -1,6 +1,6 @@
 //! Ports and their layer 1.
 
-use super::{PortNames, UniqueNames, port_named, site};
+use super::{PortNames, UniqueNames, resolve_port_name, site};
 use crate::parts::OTHER_NODES_MEMBER;
 use crate::reader::DocumentObject;
 use crate::{PlanParseOptions, Port, PortHost, PortLocation};
@@ -42,14 +42,14 @@ pub(super) fn read_ports<'a>(
             .require_member("location")
             .and_then(|item| site::read_location(&item, options, &name, &mut taken));
         object.refuse_unread_members();
-        // A port without a location is already an error. Keep it, so that references to it are no errors, too.
+        // A port without a location is already an error. It is kept, so that references to it cause no further errors.
         let nowhere = site::PortPlace { site: PortHost::Here, location: PortLocation::unknown_location() };
-        ports.push(port_at(name, place.unwrap_or(nowhere)));
+        ports.push(new_port_at(name, place.unwrap_or(nowhere)));
     }
     ports
 }
 
-fn port_at(name: String, place: site::PortPlace) -> Port {
+fn new_port_at(name: String, place: site::PortPlace) -> Port {
     Port { name, site: place.site, location: place.location, speed: None, mtu: None, promiscuous: true }
 }
 
@@ -74,7 +74,7 @@ pub(super) fn read_placeholder(
 fn placeholder_port() -> Port {
     // No node has an empty name, so this port belongs to no machine.
     let site = PortHost::Node(String::new());
-    port_at(String::new(), site::PortPlace { site, location: PortLocation::unknown_location() })
+    new_port_at(String::new(), site::PortPlace { site, location: PortLocation::unknown_location() })
 }
 
 pub(super) fn read_layer1<'a>(
@@ -87,7 +87,8 @@ pub(super) fn read_layer1<'a>(
         let Some(object) = item.as_object() else { continue };
         names.read_unique_name(&object);
         let named = object.require_member("port_names").map(|item| item.as_list()).unwrap_or_default();
-        let members: Vec<usize> = named.iter().filter_map(|item| port_named(item, port_names)).collect();
+        let members: Vec<usize> =
+            named.iter().filter_map(|item| resolve_port_name(item, port_names)).collect();
         let words: Vec<&'static str> = OTG_SPEEDS.iter().map(|(word, _)| *word).collect();
         // A wrong word is already an error; the fallback only lets the reading continue.
         let speed = object.read_member("speed").map(|_| object.read_word("speed", &words, OTG_SPEEDS[4].0));
@@ -96,7 +97,7 @@ pub(super) fn read_layer1<'a>(
         let promiscuous = object.read_member("promiscuous").map(|_| object.read_flag("promiscuous", true));
         object.ignore_members(
             &["media", "ieee_media_defaults", "auto_negotiate", "auto_negotiation", "flow_control"],
-            "packetrig leaves the link as the kernel has it",
+            "packetrig does not change these settings of a link",
         );
         object.refuse_unread_members();
         for member in members {

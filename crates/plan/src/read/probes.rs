@@ -1,6 +1,6 @@
 //! `x_probes`, probes from the nodes of a fleet: packetrig's own addition to OTG.
 
-use super::{PortNames, port_named};
+use super::{PortNames, resolve_port_name};
 use crate::probes::{self, PlannedMethod, ProbeLineDestination, ProbePlan};
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::{PlanParseOptions, PlanProblem};
@@ -12,7 +12,8 @@ use std::str::FromStr;
 
 /// Maximum number of lines of a plan: a mesh of 100 ports has 9900.
 const MAX_LINES: usize = 10_000;
-/// Maximum number of probes of all lines of a port. Each has a record in the memory of its node until the end of the run.
+/// Maximum number of probes of all lines of a port. Each has a record in the memory of its node until the
+/// end of the run.
 const MAX_PROBES: u64 = 2_000_000;
 /// A train is released in one piece of work, so it may not be longer than a lease allows (`SendGate`: 10 ms).
 const MAX_TRAIN_TIME: Nanos = Nanos::from_millis(10);
@@ -37,7 +38,8 @@ pub(super) fn read_probes(
 ) -> Option<ProbePlan> {
     let object = config.read_object("x_probes")?;
     if !options.fleet {
-        let problem = PlanProblem::error("x_probes", "probes of a plan are sent by the nodes of a fleet");
+        let message = "a plan with probes needs a fleet, whose nodes send the probes";
+        let problem = PlanProblem::error("x_probes", message);
         object.item.add_problem(problem.with_hint("on this machine alone, use `packetrig probe`"));
     }
     for other in ["flows", "devices", "captures"] {
@@ -46,7 +48,7 @@ pub(super) fn read_probes(
         }
     }
     let plan = read_probe_plan(&object, ports);
-    check_plan(&object, &plan);
+    check_probe_plan(&object, &plan);
     object.refuse_unread_members();
     Some(plan)
 }
@@ -71,7 +73,7 @@ fn read_probe_plan(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan 
     let count = clamp_to_u32(object.read_number("count", usual.count, 1, 1_000_000));
     let interval = read_time(object, "interval", Nanos::from_millis(100));
     let wait = read_time(object, "wait", Nanos::from_secs(1));
-    let mut lines = read_lines(object, ports, host_port);
+    let mut lines = read_probe_lines(object, ports, host_port);
     // A capacity needs the path for itself. So a turn must be free at both ends of a line, not only at its sender.
     if method.needs_exclusive_turn() {
         probes::assign_probe_line_turns(&mut lines);
@@ -115,7 +117,7 @@ const fn default_slot(count: u32, interval: Nanos, wait: Nanos) -> Nanos {
     Nanos::new(interval.as_u64().saturating_mul(trains).saturating_add(wait.as_u64()))
 }
 
-fn read_lines(
+fn read_probe_lines(
     object: &DocumentObject<'_>,
     ports: &PortNames,
     host_port: u16,
@@ -138,7 +140,7 @@ fn read_lines(
     // The pairs are counted before the lines are made, so that two long lists cannot fill the memory.
     if from.len().saturating_mul(to.len()) > MAX_LINES {
         object.item.add_item_error(format!(
-            "{} x {} pairs are too many; at most {MAX_LINES} are possible",
+            "`from` and `to` give {} x {} pairs; at most {MAX_LINES} are possible",
             from.len(),
             to.len()
         ));
@@ -152,7 +154,7 @@ fn read_lines(
 }
 
 fn read_port_list(object: &DocumentObject<'_>, list: &'static str, ports: &PortNames) -> Vec<usize> {
-    object.read_items(list).iter().filter_map(|item| port_named(item, ports)).collect()
+    object.read_items(list).iter().filter_map(|item| resolve_port_name(item, ports)).collect()
 }
 
 /// An address, with or without a port.
@@ -167,7 +169,7 @@ fn read_addresses(object: &DocumentObject<'_>, ports: &PortNames) -> BTreeMap<us
     let mut found = BTreeMap::new();
     for item in object.read_items("addresses") {
         let Some(one) = item.as_object() else { continue };
-        let port = one.require_member("port").and_then(|item| port_named(&item, ports));
+        let port = one.require_member("port").and_then(|item| resolve_port_name(&item, ports));
         let address = one.require_member("address").and_then(|item| parse_text_item(&item));
         found.extend(port.zip(address));
         one.refuse_unread_members();
@@ -184,7 +186,7 @@ fn read_time(object: &DocumentObject<'_>, name: &'static str, usual: Nanos) -> N
 }
 
 /// Checks rules that concern several members together.
-fn check_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
+fn check_probe_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
     let item = &object.item;
     if plan.interval == Nanos::ZERO {
         item.add_item_error("`interval` must not be zero");
@@ -197,10 +199,10 @@ fn check_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
     } else if object.read_member("slot").is_some() {
         item.add_item_error("only the method `capacity` has a `slot`");
     }
-    if plan.train_length() > MAX_TRAIN_TIME {
+    if plan.train_duration() > MAX_TRAIN_TIME {
         item.add_item_error(format!(
             "a train of {} is too long; at most {MAX_TRAIN_TIME} are possible",
-            plan.train_length()
+            plan.train_duration()
         ));
     }
     let ends = plan.lines.iter().flat_map(|line| {
@@ -226,13 +228,14 @@ fn check_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
 fn check_capacity(item: &DocumentItem<'_>, plan: &ProbePlan) {
     if plan.count < MIN_ESTIMATE_PAIRS || plan.train < MIN_LONGEST_TRAIN {
         item.add_item_error(format!(
-            "a capacity needs a `count` of at least {MIN_ESTIMATE_PAIRS} pairs and a `train` of at least {MIN_LONGEST_TRAIN} probes"
+            "the method `capacity` needs a `count` of at least {MIN_ESTIMATE_PAIRS} pairs and a `train` of \
+            at least {MIN_LONGEST_TRAIN} probes"
         ));
     }
     let least = plan.interval.as_u64().saturating_mul(MIN_ESTIMATE_PAIRS.into());
     if plan.slot.as_u64() <= least {
         item.add_item_error(format!(
-            "a `slot` of {} is too short: {MIN_ESTIMATE_PAIRS} pairs, one each {}, take longer",
+            "a `slot` of {} is too short: {MIN_ESTIMATE_PAIRS} pairs, one every {}, take longer",
             plan.slot, plan.interval
         ));
     }
@@ -268,11 +271,11 @@ mod tests {
         let ends: Vec<_> = probes.lines.iter().map(|line| (line.from, probes.target_address(line))).collect();
         let at = |text: &str| Some(text.parse().unwrap());
         assert_eq!(ends, [(0, at("198.18.0.2:18620")), (1, at("198.18.0.1:18620"))]);
-        assert_eq!(probes.asking_ports(1).collect::<Vec<_>>(), [0]);
+        assert_eq!(probes.ports_probing(1).collect::<Vec<_>>(), [0]);
         let ping =
             read("method: ping, from: [c], targets: [192.0.2.1, '192.0.2.2:7']").unwrap().probes.unwrap();
         assert_eq!(ping.lines.len(), 2);
-        assert_eq!(ping.asking_ports(0).count(), 0);
+        assert_eq!(ping.ports_probing(0).count(), 0);
     }
 
     #[test]
@@ -310,7 +313,7 @@ mod tests {
         let text =
             "{ports: [{name: a, location: eth1}], x_probes: {method: ping, from: [a], targets: [192.0.2.1]}}";
         let problems = Plan::from_text(text).unwrap_err();
-        assert!(problems.to_string().contains("nodes of a fleet"), "{problems}");
+        assert!(problems.to_string().contains("needs a fleet"), "{problems}");
         let text = "{ports: [{name: a, location: n/eth1}, {name: b, location: n/eth2}], flows: [{name: f, tx_rx: {choice: port, port: {tx_name: a, rx_names: [b]}}}], \
             x_probes: {method: ping, from: [a], targets: [192.0.2.1]}}";
         let problems =

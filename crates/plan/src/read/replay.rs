@@ -110,16 +110,16 @@ fn read_mac(item: &DocumentItem<'_>) -> Option<[u8; 6]> {
     read
 }
 
-fn required_number(object: &DocumentObject<'_>, name: &'static str, least: u128) -> Option<u64> {
+fn require_number(object: &DocumentObject<'_>, name: &'static str, least: u128) -> Option<u64> {
     object.require_member(name).and_then(|item| u64::try_from(item.as_number(least, u64::MAX.into())?).ok())
 }
 
 fn read_facts(object: DocumentObject<'_>) -> Option<RecordingFacts> {
     // The command line's survey writes these values, but users can edit them, so they are checked.
-    let file_size = required_number(&object, "file_size", 0);
-    let frames = required_number(&object, "frames", 1);
-    let bytes = required_number(&object, "bytes", 1);
-    let span = required_number(&object, "span_ns", 0);
+    let file_size = require_number(&object, "file_size", 0);
+    let frames = require_number(&object, "frames", 1);
+    let bytes = require_number(&object, "bytes", 1);
+    let span = require_number(&object, "span_ns", 0);
     let largest = object.read_number("largest", 1518, 14, MAX_REPLAYED_FRAME_BYTES);
     // Without the member, packetrig knows no tag to remove.
     let largest_untagged = object.read_number("largest_untagged", largest, 14, largest);

@@ -42,7 +42,7 @@ pub(super) fn read_location(
     if !matches!(found.site, PortHost::Any(_)) {
         match taken.entry(found.clone()) {
             Entry::Occupied(other) => {
-                item.add_item_error(format!("`{text}` is port `{}` already", other.get()));
+                item.add_item_error(format!("location `{text}` is used by port `{}` already", other.get()));
             }
             Entry::Vacant(place) => _ = place.insert(name.to_owned()),
         }
@@ -84,7 +84,7 @@ fn parse_fleet_place(text: &str) -> Result<PortPlace, InvalidLocationReason> {
             let forms = FLEET_LOCATION_FORMATS;
             let hint = if is_interface { format!("write `NODE/{text}`; {forms}") } else { forms.to_owned() };
             return Err(InvalidLocationReason {
-                message: format!("`{text}` does not say on which node it is"),
+                message: format!("location `{text}` does not say on which node the port is"),
                 hint,
             });
         };
@@ -96,7 +96,7 @@ fn parse_fleet_place(text: &str) -> Result<PortPlace, InvalidLocationReason> {
             location: PortLocation::unknown_location(),
         });
     };
-    if !is_name(node) {
+    if !is_valid_name(node) {
         let message = format!("`{node}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -");
         return Err(InvalidLocationReason::in_fleet(message));
     }
@@ -106,7 +106,7 @@ fn parse_fleet_place(text: &str) -> Result<PortPlace, InvalidLocationReason> {
 
 /// True for a possible name of a node or a label. Names are also parts of message subjects and certificates, so
 /// they have no dots.
-fn is_name(text: &str) -> bool {
+fn is_valid_name(text: &str) -> bool {
     let is_word = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
     is_word && !text.is_empty() && text.len() <= MAX_NAME_CHARACTERS
 }
@@ -117,8 +117,8 @@ pub const LABEL_FORMAT: &str = "a word or `key=value`, of letters, digits, `-` a
 /// True for a possible label of a port or node: a word, or a key with a value.
 pub fn is_port_label(text: &str) -> bool {
     let parts_are_names = match text.split_once('=') {
-        Some((key, value)) => is_name(key) && is_name(value),
-        None => is_name(text),
+        Some((key, value)) => is_valid_name(key) && is_valid_name(value),
+        None => is_valid_name(text),
     };
     parts_are_names && text.len() <= MAX_NAME_CHARACTERS
 }
@@ -169,6 +169,6 @@ mod tests {
             assert!(problem.contains("any-LABEL"), "{wrong}: {problem}");
         }
         let twice = read(true, &["node7/eth1", "node7/eth1"]).unwrap_err();
-        assert!(twice.contains("is port `p0` already"), "{twice}");
+        assert!(twice.contains("is used by port `p0` already"), "{twice}");
     }
 }

@@ -94,7 +94,8 @@ fn read_weights(object: &DocumentObject<'_>) -> Option<SizeMix> {
         };
         // The tables are sorted, so the first size is the smallest.
         if table[0].0 < 64 {
-            object.item.add_item_warning("sizes below 64 bytes of this mix are sent as 64");
+            let message = "frames of this mix that are smaller than 64 bytes are sent with 64 bytes";
+            object.item.add_item_warning(message);
         }
         pairs.extend(table.iter().map(|(size, weight)| (FrameSize::new(*size).max(FrameSize::MIN), *weight)));
     }

@@ -104,9 +104,9 @@ fn advice_names_nothing_that_is_refused() {
         .iter()
         .map(|problem| format!("{} {}", problem.message, problem.hint.as_deref().unwrap_or("")))
         .collect();
-    assert!(said.iter().any(|text| text.contains("known here: ethernet, vlan")), "{said:?}");
+    assert!(said.iter().any(|text| text.contains("known fields: ethernet, vlan")), "{said:?}");
     assert!(said.iter().any(|text| text.contains("not one of ethernet, vlan")), "{said:?}");
-    assert!(said.iter().any(|text| text.contains("known here: version")), "{said:?}");
+    assert!(said.iter().any(|text| text.contains("known fields: version")), "{said:?}");
     for refused in ["ppp,", "`ppp`", "gtpv1", "macsec", "cfm", "dst_usids", "metric_tags"] {
         assert!(said.iter().all(|text| !text.contains(refused)), "{refused} in {said:?}");
     }
@@ -238,7 +238,7 @@ fn impossible_sizes_say_what_would_do() {
 #[test]
 fn a_tag_that_does_not_fit_is_announced() {
     let tcp = plan("metrics: {enable: true}\npacket: [{ethernet: {}}, {ipv4: {}}, {tcp: {}}]");
-    assert!(tcp.warnings[0].message.contains("no latency"), "{:?}", tcp.warnings);
+    assert!(tcp.warnings[0].message.contains("latency is not measured"), "{:?}", tcp.warnings);
 }
 
 #[test]
@@ -258,6 +258,13 @@ fn several_receivers_by_both_names() {
     let plan = Plan::from_text(text).unwrap();
     assert_eq!(plan.streams[0].rx, [1, 2]);
     assert_eq!(plan.streams[0].expected_copies(10), 20);
+}
+
+#[test]
+fn ratio_that_is_no_number_is_refused() {
+    let text = "ports: [{name: a, location: e1}, {name: b, location: e2}]\nflows: [{name: f, tx_rx: {port: {tx_name: a, rx_names: [b]}}, metrics: {enable: true, rx_tx_ratio: {value: two}}}]";
+    let error = Plan::from_text(text).unwrap_err().to_string();
+    assert!(error.contains("`two` is not a number of copies"), "{error}");
 }
 
 #[test]
@@ -315,7 +322,7 @@ fn numbers_may_be_hexadecimal_and_need_no_sign() {
 #[test]
 fn unknown_field_hint_lists_known_fields() {
     let hint = error("size: {fixed: 128, zzzzzzzz: 1}").hint.unwrap();
-    assert_eq!(hint, "known here: fixed, increment, random, weight_pairs, choice");
+    assert_eq!(hint, "known fields: fixed, increment, random, weight_pairs, choice");
 }
 
 #[test]

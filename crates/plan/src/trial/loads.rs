@@ -76,17 +76,21 @@ impl TrialTraffic {
             // The stream that reaches its own rate first limits all, because the proportions stay.
             .map(|(stream, timed)| timed.timeline.rate.as_f64() * whole / stream.rate)
             .fold(f64::INFINITY, f64::min);
-        let most = of_sender.map(|rate| self.load_on(&bound, rate)).transpose()?;
+        let most = of_sender.map(|rate| self.total_load_on_bound_plan(&bound, rate)).transpose()?;
         Ok(most.map_or(of_document, |most| most.min(of_document)))
     }
 
     /// The total load of all senders at which the sender with the largest share has this rate. With `size`,
     /// for frames of that size.
-    pub fn load_at(&self, size: Option<FrameSize>, of_sender: Rate) -> Result<f64, PlanProblems> {
-        self.load_on(&self.bind_with_size(size)?, of_sender)
+    pub fn total_load_for_sender_rate(
+        &self,
+        size: Option<FrameSize>,
+        of_sender: Rate,
+    ) -> Result<f64, PlanProblems> {
+        self.total_load_on_bound_plan(&self.bind_with_size(size)?, of_sender)
     }
 
-    fn load_on(&self, bound: &BoundPlan, of_sender: Rate) -> Result<f64, PlanProblems> {
+    fn total_load_on_bound_plan(&self, bound: &BoundPlan, of_sender: Rate) -> Result<f64, PlanProblems> {
         let mut least = f64::INFINITY;
         for port in 0..bound.plan.ports.len() {
             if let Some(load) = self.load_of_port(bound, port, of_sender)? {
@@ -123,19 +127,19 @@ impl TrialTraffic {
     }
 
     /// The smallest size at which the frames of all flows have room for their headers and the whole test tag.
-    pub fn least_size(&self) -> Result<FrameSize, PlanProblems> {
+    pub fn min_size_with_full_tag(&self) -> Result<FrameSize, PlanProblems> {
         let largest = FrameSize::new(MAX_MIN_FRAME_BYTES);
         // A size that is too small is refused, so the search must find the boundary without a plan of that size.
         let (mut too_small, mut fits) = (FrameSize::MIN.bytes() - 1, largest.bytes());
         let fits_at = |bytes: u32| {
             self.bind_with_size(Some(FrameSize::new(bytes))).is_ok_and(|bound| has_room_for_tags(&bound.plan))
         };
-        // The common case first: it costs one reading of the document instead of about ten.
+        // The common case comes first: it costs one reading of the document instead of about ten.
         if fits_at(FrameSize::MIN.bytes()) {
             return Ok(FrameSize::MIN);
         }
         if !fits_at(fits) {
-            // The problem is another one than the size, so it is returned.
+            // The size is not the problem here, so the real problem is returned.
             return self.bind_with_size(Some(largest)).map(|_| FrameSize::MIN);
         }
         // Invariant: `fits` has room, and `too_small` has not.

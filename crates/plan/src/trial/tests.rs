@@ -96,7 +96,7 @@ fn highest_load_respects_document_and_sender_rates() {
     highest(Some(1000), Some("800kbit/s"), 200.0);
     // 0.1 % of a gigabit are 1041.7 frames of 120 bytes on the line.
     highest(None, Some("0.1%"), 2_083.3);
-    let load = traffic.load_at(None, "9kpps".parse().unwrap()).unwrap();
+    let load = traffic.total_load_for_sender_rate(None, "9kpps".parse().unwrap()).unwrap();
     assert!((load - 18_000.0).abs() < 1.0, "{load}");
 }
 

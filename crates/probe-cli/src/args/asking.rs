@@ -1,4 +1,4 @@
-//! Options that all probing commands with answers share, as typed.
+//! The options that all commands share that send probes and wait for answers.
 
 use super::{BoundsArgs, ReleaseFlags};
 use clap::Args;
@@ -25,7 +25,8 @@ pub struct AskingArgs {
     #[arg(long, value_name = "N", requires = "poisson")]
     pub seed: Option<u64>,
     /// Frame size in bytes, FCS included
-    // An echo request with 56 bytes of payload, as other ping programs send it: 14 + 20 + 8 + 56 and 4 of FCS.
+    // An echo request with 56 bytes of payload, the default of other ping programs: 14 (Ethernet) + 20 (IPv4)
+    // + 8 (ICMP) + 56, and 4 bytes of FCS.
     #[arg(short, long, value_name = "SIZE", default_value = "102")]
     pub size: FrameSize,
     /// Time to wait for the answer to a probe

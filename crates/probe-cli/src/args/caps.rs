@@ -1,4 +1,4 @@
-//! `packetrig probe caps` as typed.
+//! The arguments of `packetrig probe caps`.
 
 use clap::Args;
 use packetrig_plan::PortLocation;

@@ -1,4 +1,4 @@
-//! `packetrig probe capacity` and `available` as typed.
+//! The arguments of `packetrig probe capacity` and `packetrig probe available`.
 
 use super::{BoundsArgs, OutletArgs, ProbeTarget};
 use clap::{Args, ValueEnum};
@@ -55,7 +55,7 @@ pub struct AvailableArgs {
     pub common: EstimatingArgs,
 }
 
-/// Arguments of both commands.
+/// The arguments that both commands share.
 #[derive(Args, Clone, Debug)]
 pub struct EstimatingArgs {
     #[command(flatten)]
@@ -87,7 +87,7 @@ pub struct TrainFlags {
     pub pause: Nanos,
 }
 
-/// How capacity is measured.
+/// The method that measures the capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CapacityMethod {
     /// Packet pairs: the rate that most pairs agree on
@@ -98,7 +98,7 @@ pub enum CapacityMethod {
     Train,
 }
 
-/// How the available bandwidth is measured.
+/// The method that measures the available bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AvailableMethod {
     /// Pairs as far apart as the narrow link sends them

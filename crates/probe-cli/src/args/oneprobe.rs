@@ -1,4 +1,4 @@
-//! `packetrig probe oneprobe` as typed.
+//! The arguments of `packetrig probe oneprobe`.
 
 use super::{BoundsArgs, OutletArgs, ProbeTarget};
 use clap::Args;
@@ -32,7 +32,8 @@ pub struct OneprobeArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 300, value_parser = clap::value_parser!(u16).range(16..=1400))]
     pub payload: u16,
     /// Payload bytes of each segment that the server sends
-    // RFC 9293 3.7.1: 536 is the segment size of IPv4 that every host accepts, also without the option for it.
+    // RFC 9293 section 3.7.1: for IPv4, every host accepts segments of 536 bytes, even if it has sent no
+    // option for the maximum segment size.
     #[arg(long, value_name = "BYTES", default_value_t = 536, value_parser = clap::value_parser!(u16).range(64..=1400))]
     pub answer: u16,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `packetrig probe oneway` as typed.
+//! The arguments of `packetrig probe oneway`.
 
 use super::stamp::parse_reflector_address;
 use super::{AskingArgs, SessionFlags};
@@ -19,7 +19,7 @@ impl FromStr for ProbeDestination {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // An address first: it also has the form of an interface's name.
+        // The text is tried as an address first, because every address is also a valid interface name.
         match parse_reflector_address(text) {
             Ok(node) => Ok(Self::Node(node)),
             Err(_) => text.parse().map(Self::Here),

@@ -1,4 +1,4 @@
-//! The interface that sends probes and their release mechanism, as typed.
+//! The arguments that select the sending interface and its release mechanism.
 
 use super::ReleaseFlags;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! `packetrig probe ping` as typed.
+//! The arguments of `packetrig probe ping`.
 
 use super::{AskingArgs, ProbeTarget};
 use clap::Args;
@@ -12,9 +12,8 @@ pub struct PingArgs {
     /// Addresses or names of the targets; they take turns
     #[arg(value_name = "TARGET", required = true)]
     pub targets: Vec<ProbeTarget>,
-    /// Send UDP datagrams to this port, closed or an echo service, instead of echo requests (33434 if no port is
-    /// given)
-    // 33434 is the first port of traceroute, so hardly any program listens there.
+    /// Send UDP datagrams to this port, closed or an echo service, instead of echo requests (33434 if no port is given)
+    // traceroute starts at port 33434, so hardly any program listens there.
     #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "33434", conflicts_with = "tcp",
         value_parser = parse_port)]
     pub udp: Option<u16>,

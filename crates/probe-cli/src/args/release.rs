@@ -1,4 +1,4 @@
-//! Options of the release of probes on time, as typed.
+//! The options that control how probes are released on time.
 
 use clap::Args;
 use packetrig_probe::ReleaseMechanism;
@@ -11,15 +11,14 @@ pub struct ReleaseFlags {
     /// live), by queueing disciplines (fq, etf, launch), or auto (chosen by calibration)
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub mechanism: MechanismArg,
-    /// Hand probes to the kernel this long before they are due; gate and live allow 950us at most [default:
-    /// 500us]
+    /// Hand probes to the kernel this long before they are due; gate and live allow 950us at most [default: 500us]
     #[arg(long, value_name = "TIME")]
     pub ahead: Option<Nanos>,
     /// Timer slack: how late the kernel may wake the sender [default: 1ns; 50us with sleep, as in most programs]
     #[arg(long, value_name = "TIME")]
     pub slack: Option<Nanos>,
     /// Real-time priority of the sender, 0 for none [default: 50; 0 with sleep]
-    // sched(7): real-time priorities go from 1 to 99, and 0 means an ordinary thread.
+    // sched(7): real-time priorities are 1 to 99. The value 0 means that the sender is an ordinary thread.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=99))]
     pub priority: Option<i32>,
     /// Run the sender only on this CPU
@@ -40,7 +39,7 @@ pub struct ReleaseFlags {
     pub no_stamps: bool,
 }
 
-/// A release mechanism, or the choice of one.
+/// A named release mechanism, or `auto`: packetrig then chooses one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MechanismArg {
     Auto,

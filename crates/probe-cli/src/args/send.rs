@@ -1,4 +1,4 @@
-//! `packetrig probe send` as typed.
+//! The arguments of `packetrig probe send`.
 
 use super::{BoundsArgs, ProbeTarget, ReleaseFlags};
 use clap::Args;
@@ -52,7 +52,7 @@ pub struct ScheduleFlags {
     #[arg(long, value_name = "FACTOR", requires = "train", requires = "gap")]
     pub chirp: Option<f64>,
     /// Send single probes at random intervals with this mean, instead of --every
-    // Random intervals are between single probes: there is no train, and so no gap.
+    // The random intervals are intervals between single probes: without trains there is also no gap.
     #[arg(long, value_name = "MEAN", conflicts_with_all = ["every", "train", "gap", "chirp"])]
     pub poisson: Option<Nanos>,
     /// Read the schedule from a file: CSV or JSON lines with offset_ns, length and, optionally, train and kind
@@ -84,7 +84,7 @@ pub struct ContentFlags {
     pub about: Option<String>,
     /// Send this frame instead of UDP datagrams: hexadecimal, from the Ethernet header on. Its addresses must be
     /// those of this interface and the target
-    // A frame that is given in full already has its size, ports and payload.
+    // A complete frame already determines its size, ports and payload.
     #[arg(long, value_name = "HEX", conflicts_with_all = ["size", "port", "source_port", "about"])]
     pub frame: Option<String>,
 }

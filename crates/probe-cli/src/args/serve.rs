@@ -1,4 +1,4 @@
-//! `packetrig probe serve` as typed.
+//! The arguments of `packetrig probe serve`.
 
 use super::{BoundsArgs, ReleaseFlags};
 use clap::Args;
@@ -16,24 +16,24 @@ pub struct ServeProbes {
     /// Interface that sends the packets: IF or NAMESPACE/IF
     #[arg(value_name = "IF")]
     pub interface: PortLocation,
-    /// Path of the socket that programs connect to [default: release.sock in /run/packetrig, or in the runtime directory
-    /// of an ordinary user; also PACKETRIG_RELEASE_SOCKET]
+    /// Path of the socket that programs connect to [default: release.sock in /run/packetrig, or in the
+    /// runtime directory of an ordinary user; also PACKETRIG_RELEASE_SOCKET]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Also let this user hand packets over, by number, with the highest priority that they may ask for (0 to 7) [default: only
-    /// root and the user of this command; priority 0]
+    /// Also allow the user with this number to hand over packets, with a priority of at most PRIORITY (0 to
+    /// 7) [default: only root and the user of this command; priority 0]
     #[arg(long, value_name = "UID[:PRIORITY]", num_args = 1, requires = "socket")]
     pub allow_user: Vec<UserGrant>,
-    /// Packets that one program may have in the queue
+    /// Maximum number of packets that one program may have in the queue
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = parse_positive::<u32>)]
     pub quota: u32,
-    /// Refuse packets that are due later than this from now
+    /// Refuse packets that are due more than this time in the future
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_positive_time)]
     pub horizon: Nanos,
     /// Stop after this time; a number alone is seconds [default: when interrupted]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub time: Option<Nanos>,
-    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
+    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT; a PORT alone listens on 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<ListenArg>,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub struct ServeProbes {
     pub sandbox: packetrig_program::sandbox::SandboxFlags,
 }
 
-/// A user who may hand packets over, and the highest priority that they may ask for.
+/// A user who may hand over packets, and the highest priority that the user may request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserGrant {
     pub user: u32,
@@ -55,7 +55,7 @@ pub struct UserGrant {
 }
 
 /// Highest priority of a packet.
-// The field of HELLO goes from 0 to 7 (docs/book/release-protocol.md).
+// The priority field of HELLO has values from 0 to 7 (docs/book/release-protocol.md).
 const MAX_PRIORITY: u8 = 7;
 
 impl FromStr for UserGrant {

@@ -1,4 +1,4 @@
-//! `packetrig probe stamp` and `packetrig probe reflect` as typed.
+//! The arguments of `packetrig probe stamp` and `packetrig probe reflect`.
 
 use super::{AskingArgs, BoundsArgs, ProbeTargetPort};
 use clap::Args;
@@ -38,7 +38,8 @@ pub struct SessionFlags {
 #[command(after_help = "Example:\n  packetrig probe reflect 192.0.2.1:862 --allow 192.0.2.0/24")]
 pub struct ReflectArgs {
     /// Address to listen on and to answer from, with its port if that is not 862
-    // The default is loopback: a reflector answers other machines only at an address that its user names.
+    // The default is loopback: a reflector answers other machines only after its user has named one of its
+    // addresses.
     #[arg(value_name = "ADDRESS[:PORT]", default_value = "127.0.0.1:862", value_parser = parse_reflector_address)]
     pub address: SocketAddr,
     /// Listen in this network namespace
@@ -47,13 +48,13 @@ pub struct ReflectArgs {
     /// Use authenticated mode with the key in this file: hexadecimal, at least 16 bytes
     #[arg(long, value_name = "KEYFILE")]
     pub auth: Option<PathBuf>,
-    /// Keep no count per sender. Senders then see the loss of both directions together only
+    /// Do not count requests per sender; senders then see only the loss of both directions together
     #[arg(long)]
     pub stateless: bool,
-    /// State that this machine's clock follows UTC within this bound; senders are told
+    /// State that this machine's clock follows UTC within this bound; the reflector reports the bound to senders
     #[arg(long, value_name = "TIME")]
     pub clock_bound: Option<Nanos>,
-    /// Shortest mean time between two packets of an address that are reflected
+    /// Minimum mean time between two reflections to the same address
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     pub min_interval: Nanos,
     /// Reflect up to this many packets from one address in a burst; must be at least the longest train
@@ -76,7 +77,8 @@ fn parse_named_target(text: &str) -> Result<ProbeTargetPort, String> {
     ProbeTargetPort::parse_with_port(text, packetrig_probe::session::STAMP_PORT)
 }
 
-/// The address of a reflector. It cannot be a host name, because `probe oneway` also takes the name of an interface here.
+/// Parses the address of a reflector. A host name is refused, because `probe oneway` also accepts the name of
+/// an interface at this place.
 pub(super) fn parse_reflector_address(text: &str) -> Result<SocketAddr, String> {
     let without_port = text.parse().map(|ip| SocketAddr::new(ip, packetrig_probe::session::STAMP_PORT));
     text.parse().or(without_port).map_err(|_| {

@@ -1,18 +1,19 @@
-//! Targets of probes as typed: an address, or a name that the system resolves. Limits and permits are for the address.
+//! Targets of probes on the command line: an address, or a host name that the system resolves. Limits and
+//! permits apply to the address.
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// Longest name in DNS.
+/// Maximum length of a DNS name, in characters.
 const LONGEST_NAME: usize = 253;
 
-/// The address of a target, and the name that it was resolved from.
+/// The address of a target, and the host name that it was resolved from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeTarget {
     pub address: IpAddr,
-    /// The name, if one was typed.
+    /// The host name; `None` if the user gave an address.
     pub name: Option<String>,
 }
 
@@ -20,7 +21,8 @@ impl FromStr for ProbeTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Resolved once, here: permits and limits are checked for the very address that probes go to.
+        // The name is resolved only once, here: the permit and the limits are then checked for exactly the
+        // address that receives the probes.
         match text.parse() {
             Ok(address) => Ok(Self { address, name: None }),
             Err(_) => Ok(Self { address: resolve_host(text)?, name: Some(text.to_owned()) }),
@@ -45,13 +47,13 @@ pub struct ProbeTargetPort {
 }
 
 impl ProbeTargetPort {
-    /// `ADDRESS`, `ADDRESS:PORT`, `NAME` or `NAME:PORT`.
+    /// Parses `ADDRESS`, `ADDRESS:PORT`, `NAME` or `NAME:PORT`; without a port, the result has `usual_port`.
     pub(super) fn parse_with_port(text: &str, usual_port: u16) -> Result<Self, String> {
         if let Ok(address) = text.parse::<SocketAddr>() {
             let target = ProbeTarget { address: address.ip(), name: None };
             return Ok(Self { target, port: address.port() });
         }
-        // An IPv6 address without brackets has several colons, but no colon starts a port.
+        // An IPv6 address without brackets contains several colons, and none of them separates a port.
         let with_port = text.rsplit_once(':').filter(|(host, _)| !host.contains(':'));
         let Some((host, port)) = with_port else {
             return Ok(Self { target: text.parse()?, port: usual_port });
@@ -65,21 +67,21 @@ impl ProbeTargetPort {
     }
 }
 
-/// The address that the system's resolver gives first.
+/// Returns the first address that the system's resolver gives for a name.
 fn resolve_host(name: &str) -> Result<IpAddr, String> {
-    // A mistyped address or network must not leave this machine as a DNS query.
+    // The text of a mistyped address or network must not leave this machine as a DNS query.
     if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_host_character) {
         return Err(format!("`{name}` is neither an address nor the name of a host"));
     }
-    // Port 0: the call wants one, and only the addresses are used.
+    // `to_socket_addrs` needs a port. It is 0 here, because only the addresses are used.
     let addresses = (name, 0).to_socket_addrs();
     let first = addresses.and_then(|mut all| all.next().ok_or_else(|| io::ErrorKind::NotFound.into()));
     let first = first
-        .map_err(|error| format!("cannot find the address of `{name}`: {error}; give an address instead"))?;
+        .map_err(|error| format!("cannot find the address of `{name}`: {error}; use an address instead"))?;
     Ok(first.ip())
 }
 
-/// Accepts the underscore, too: RFC 952 forbids it in host names, but people use it.
+/// The underscore is accepted, too: RFC 952 forbids it in host names, but real names contain it.
 fn is_host_character(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')
 }

@@ -1,4 +1,4 @@
-//! Common parts of the commands that wait for answers: the path, the schedule, the files and the exit code.
+//! The code that the commands which wait for answers share: paths, schedules, record files and exit codes.
 
 use super::{bounds, mechanism};
 use crate::args::AskingArgs;
@@ -21,10 +21,10 @@ use packetrig_units::{Nanos, clamp_to_u32};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// Probes of a series without `--count`. A schedule is a list in memory, so it has to end somewhere.
+/// Maximum number of probes of a series without `--count`. A schedule is a list in memory, so it must be finite.
 const ENDLESS_SERIES_PROBES: u64 = 1_000_000;
 
-/// The path to a target; refused if the permit does not allow the target.
+/// Finds the path to a target; fails if the permit does not allow the target.
 pub(super) fn find_permitted_path(
     asking: &AskingArgs,
     permit: &ProbePermit,
@@ -36,23 +36,27 @@ pub(super) fn find_permitted_path(
     Ok(path::find_path(namespace, permitted, from.map(|from| from.interface.as_str()))?)
 }
 
-/// Changes settings of the loopback interface that probes to this machine's own addresses need. Dropping the result restores them.
+/// Changes the settings of the loopback interface that probes to this machine's own addresses need. Dropping
+/// the result restores them.
 pub(super) fn open_loopback(ways: &[ProbePath]) -> Result<Vec<OpenLoopback>, Error> {
-    // Paths to other machines need no change, and give none.
+    // Paths to other machines need no change: `open_loopback` returns `None` for them.
     ways.iter().filter_map(|way| path::open_loopback(way).transpose()).map(|opened| Ok(opened?)).collect()
 }
 
-/// A listener at each interface that answers come back to. Each one has a ring, so targets behind one interface share it.
+/// Opens a listener at each interface that answers arrive at. Targets behind the same interface share one
+/// listener, because each listener has its own packet ring.
 pub(super) fn open_listeners(ways: &[ProbePath], port: Option<u16>) -> Result<Vec<PacketListener>, Error> {
     let mut listeners = Vec::new();
     for (nth, way) in ways.iter().enumerate() {
-        // The listener of the first path through an interface also has the addresses of the later ones.
+        // The listener that the first path through an interface opened also receives the packets of the later
+        // paths.
         if ways[..nth].iter().any(|earlier| earlier.index == way.index) {
             continue;
         }
         let same_interface = ways.iter().filter(|other| other.index == way.index);
         let mut addresses: Vec<IpAddr> = same_interface.map(|other| other.ends.source).collect();
-        // Paths through one interface mostly have the same source, and the filter needs each address once.
+        // Paths through one interface usually have the same source address, and the filter needs each address
+        // only once.
         addresses.sort_unstable();
         addresses.dedup();
         let wanted = WantedPackets { addresses, port };
@@ -61,7 +65,7 @@ pub(super) fn open_listeners(ways: &[ProbePath], port: Option<u16>) -> Result<Ve
     Ok(listeners)
 }
 
-/// Position among several lines that take turns.
+/// The place of a line in the order in which several lines send.
 #[derive(Clone, Copy)]
 pub(super) struct ProbeLineTurn {
     pub(super) nth: usize,
@@ -72,7 +76,7 @@ impl ProbeLineTurn {
     pub(super) const ALONE: Self = Self { nth: 0, of: 1 };
 }
 
-/// Probes to one target, and the header of their records.
+/// The probes to one target, and the header of their records.
 pub(super) struct TargetProbeSeries<'m> {
     pub(super) line: ProbeLine<'m>,
     pub(super) header: ProbeHeader,
@@ -85,47 +89,51 @@ pub(super) fn open_probe_line<'m>(
     method: Box<dyn ProbeMethod + 'm>,
     turn: ProbeLineTurn,
 ) -> Result<TargetProbeSeries<'m>, Error> {
-    // The file is opened before any probe is sent: an unwritable file would lose the result.
+    // The names are checked before any probe is sent: with a format that cannot be written, the result would
+    // be lost.
     files.check_table_files(&asking.write)?;
     let chosen = mechanism::choose_mechanism(&asking.release, &way.location);
     let seed = asking.seed.unwrap_or_else(identity::random_seed);
     let schedule = make_schedule(asking, &way, seed)?;
     let dispatcher = mechanism::open_dispatcher(&chosen, &way.location, way.permitted.limits())?;
     let mut header =
-        circumstances::probe_header(&way.location, chosen.mechanism, &chosen.options, Some(&schedule))?;
-    // Only random intervals use the seed, so a record with one would promise something to repeat.
+        circumstances::build_probe_header(&way.location, chosen.mechanism, &chosen.options, Some(&schedule))?;
+    // Only random intervals use the seed. In other series, a seed in the records would wrongly suggest that
+    // the seed determines them.
     header.seed = if asking.poisson { seed } else { 0 };
     header.why = chosen.why;
     header.targets = vec![way.ends.target.to_string()];
     header.remarks = dispatcher.remarks().to_vec();
-    // Lines share the interval evenly: probes to different targets never leave at the same time and delay each other.
-    // The quotient is rounded down, so the last line begins before the first one sends again.
+    // The lines start at evenly spaced times within the interval: so probes to different targets never leave
+    // at the same time and do not delay each other. The quotient is rounded down, so the last line starts
+    // before the first line sends again.
     let gap = asking.interval.as_u64() / turn.of.max(1) as u64;
     let shift = Nanos::new(gap * turn.nth as u64);
     Ok(TargetProbeSeries { line: ProbeLine { dispatcher, schedule, shift, way, method }, header })
 }
 
-/// How the lines of a command are run and shown.
+/// The settings with which the lines of a command are run and shown.
 pub(super) struct ProbeLineRun<'a> {
     pub(super) asking: &'a AskingArgs,
     pub(super) host: HostProgram,
-    /// What the answers measure: `round trip to`.
+    /// The measured quantity, in the form of a phrase before the target: `round trip to`.
     pub(super) measured: &'a str,
-    /// Headers of the records, one for each line.
+    /// The headers of the records, one for each line.
     pub(super) headers: &'a [ProbeHeader],
 }
 
 impl ProbeLineRun<'_> {
-    /// Runs the lines to their end. Viewers see them if the program has a server for viewers.
+    /// Runs the lines to their end. If the program has a server for viewers, viewers see the probes and
+    /// answers while the lines run.
     pub(super) fn run_lines(
         &self,
         lines: &mut [ProbeLine<'_>],
         listeners: &mut [PacketListener],
         on_event: &mut dyn FnMut(AskEvent<'_>),
     ) -> Result<Vec<ProbeSeriesOutcome>, Error> {
-        // The viewer is opened before the first probe, so that viewers see the whole series.
+        // The viewer is opened before the first probe is sent, so that it shows the whole series.
         let viewer = self.host.open_viewer.map(|open_viewer| {
-            // The name under which `packetrig watch` lists this command.
+            // `packetrig watch` lists this command under this name.
             let name = format!("probe: {} {}", self.measured, join_targets(self.headers));
             open_viewer(&name, self.viewed_series(lines))
         });
@@ -156,7 +164,7 @@ fn join_targets(headers: &[ProbeHeader]) -> String {
     headers.iter().flat_map(|header| &header.targets).cloned().collect::<Vec<_>>().join(", ")
 }
 
-/// Writes the records of each line to the files on the command line.
+/// Writes the records of each line to the files that `--write` names.
 pub(super) fn write_records(
     asking: &AskingArgs,
     files: RecordFiles,
@@ -165,12 +173,12 @@ pub(super) fn write_records(
 ) -> Result<(), Error> {
     for file in &asking.write {
         for (header, outcome) in headers.iter().zip(outcomes) {
-            // The file has exactly the name that the user gave if there is one target.
+            // With a single target, the file has exactly the name that the user gave.
             let target = header.targets.first().filter(|_| headers.len() > 1);
             let file = target.map_or_else(|| file.clone(), |target| file_name_for_target(file, target));
-            // Both clocks are compared again at the end: the difference shows whether the wall clock
-            // was set in between.
-            let header = ProbeHeader { clock_after: circumstances::clock_offset(), ..header.clone() };
+            // The monotonic clock and the wall clock are compared again at the end: the difference shows
+            // whether the wall clock was set in between.
+            let header = ProbeHeader { clock_after: circumstances::measure_clock_offset(), ..header.clone() };
             files.write_file(&file, &header, outcome.series.records(), &mut |_, _| {})?;
         }
     }
@@ -185,7 +193,8 @@ fn file_name_for_target(file: &Path, target: &str) -> PathBuf {
 }
 
 fn make_schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<ProbeSchedule, Error> {
-    // Refused here, with the reason: otherwise the kernel refuses every frame when it is due.
+    // Frames that are too long are refused here, with the reason: otherwise the kernel would refuse every
+    // frame when it is due.
     let longest = way.longest_frame();
     let length = asking.size.kernel_len();
     if length > longest {
@@ -197,7 +206,8 @@ fn make_schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<Prob
         )));
     }
     let length = clamp_to_u32(length as u64);
-    // The series must end at the latest with the total that the limits of the target allow.
+    // Without `--count`, the series has as many probes as the limits of the target allow in total, at most
+    // `ENDLESS_SERIES_PROBES`.
     let endless = way.permitted.limits().most.min(ENDLESS_SERIES_PROBES);
     let count = asking.count.unwrap_or_else(|| clamp_to_u32(endless));
     let schedule = if asking.poisson {
@@ -208,24 +218,25 @@ fn make_schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<Prob
     schedule.map_err(|refused| Error::Usage(refused.to_string()))
 }
 
-/// Returns the time limit for answers; a signal ends the series.
+/// Returns the time limit for answers, and a stop condition that is true after an end signal.
 fn ask_options(asking: &AskingArgs) -> AskOptions<'static> {
     AskOptions { answer: asking.wait, stop: &is_interrupted }
 }
 
-/// A number that differs from run to run, for identifiers.
+/// Returns a number that differs from run to run, for identifiers.
 pub(super) fn random_number() -> u64 {
     packetrig_wire::pattern::keyed_mix(clock::wall_clock_ns(), u64::from(std::process::id()))
 }
 
-/// The exit code of a command: that of its worst line.
-pub(super) fn exit_code(asking: &AskingArgs, outcomes: &[ProbeSeriesOutcome]) -> CommandExit {
-    // This check comes first: if a limit, a host or losses ended a series, its losses say little about the path.
+/// Returns the exit code of a command: that of its worst line.
+pub(super) fn exit_code_of_series(asking: &AskingArgs, outcomes: &[ProbeSeriesOutcome]) -> CommandExit {
+    // This check comes first: if a limit, a host or losses ended a series early, its missing answers say
+    // little about the path.
     if outcomes.iter().any(was_stopped_by_limits) {
         CommandExit::World
     } else if outcomes.iter().any(|outcome| outcome.series.counts().answered == 0) {
         CommandExit::Fail
-    // Without `--count` an interrupt is the usual end of a series and no failure.
+    // Without `--count`, an interrupt is the normal end of a series and not a failure.
     } else if asking.count.is_some() && outcomes.iter().any(|outcome| outcome.end == SeriesEndReason::Stopped)
     {
         CommandExit::Interrupted

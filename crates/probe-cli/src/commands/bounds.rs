@@ -1,4 +1,4 @@
-//! Targets that a command may probe: targets of the owner's file, and targets that the user allows.
+//! The targets that a command may probe: those in the owner's permit file, and those that the user allows.
 
 use crate::args::{BoundsArgs, ProbeTarget};
 use crate::error::Error;
@@ -10,10 +10,10 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// The permit file of the machine's owner.
+/// The permit file of this machine's owner.
 const OWNERS_FILE: &str = "/etc/packetrig/probe.toml";
 
-/// Reads the permissions of the owner and the user together.
+/// Reads the owner's permit file and the user's permit file, and combines them with the networks of `--allow`.
 pub(super) fn read_permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
     let owner = read_owner_permit()?;
     let mut permit = match (&bounds.permit, owner) {
@@ -22,49 +22,52 @@ pub(super) fn read_permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
             let named = read_permit_file(file)?
                 .ok_or_else(|| Error::Usage(format!("cannot read {}: no such file", file.display())))?;
             // A file that the user names can only narrow the owner's permission: otherwise every user could
-            // lift the owner's limits.
+            // exceed the owner's limits.
             match owner {
-                Some(owner) => named.below_owner(owner),
+                Some(owner) => named.limited_by_owner(owner),
                 None => named,
             }
         }
     };
-    // `--allow` opens small limits, and none for networks that the owner's file says `never` for.
+    // `--allow` permits a network with small limits. It does not permit a network that the owner's file lists
+    // under `never`.
     for network in &bounds.allow {
         permit.allow_network(*network);
     }
     Ok(permit)
 }
 
-/// Reads the permit of this machine's owner; `None` without a file.
+/// Reads the permit file of this machine's owner; `None` if there is no such file.
 pub fn read_owner_permit() -> Result<Option<ProbePermit>, Error> {
     read_permit_file(Path::new(OWNERS_FILE))
 }
 
-/// The permit in a file; `None` if there is no file.
+/// Reads a permit file; `None` if it does not exist.
 fn read_permit_file(file: &Path) -> Result<Option<ProbePermit>, Error> {
     match std::fs::read_to_string(file) {
         Ok(text) => match ProbePermit::from_text(&text) {
             Ok(permit) => Ok(Some(permit)),
             Err(error) => Err(Error::Permit { file: file.to_owned(), error }),
         },
-        // Only a missing file counts as no file. If the owner's file cannot be read, its limits must stay in force.
+        // Only a missing file counts as no permit file. If the owner's file exists but cannot be read, the
+        // command must fail: the owner's limits must not be ignored.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(source) => Err(Error::unreadable_file(file, source)),
     }
 }
 
-/// Refuses two targets with one address: limits are per address, and two lines would share them without knowing.
+/// Refuses two targets with the same address: limits apply per address, and the two lines would each
+/// use the full limits.
 pub(super) fn refuse_repeated_addresses(targets: &[ProbeTarget]) -> Result<(), Error> {
     let mut addresses = BTreeSet::new();
-    // Targets are compared by address: two names can be one host.
+    // Targets are compared by address, because two names can belong to the same host.
     let twice = targets.iter().find(|target| !addresses.insert(target.address));
     twice.map_or(Ok(()), |target| {
-        Err(Error::Usage(format!("{target} is given twice; limits are per target, so name each target once")))
+        Err(Error::Usage(format!("{target} is given twice; limits apply per target: name each target once")))
     })
 }
 
-/// Prints the addresses that the system's resolver gave for names: limits and results are for addresses.
+/// Prints the address that the system's resolver gave for each host name: limits and results apply to the address.
 pub(super) fn print_addresses<'a>(targets: impl IntoIterator<Item = &'a ProbeTarget>) {
     for target in targets {
         if let Some(name) = &target.name {
@@ -73,7 +76,8 @@ pub(super) fn print_addresses<'a>(targets: impl IntoIterator<Item = &'a ProbeTar
     }
 }
 
-/// The proof that an address may be probed now. A permission can have a last day.
+/// Checks that an address may be probed today, because a permission can have a last day. The result proves
+/// the permission to the functions that send.
 pub(super) fn permit_target(permit: &ProbePermit, target: IpAddr) -> Result<PermittedTarget, Error> {
     Ok(permit
         .permit_target(target, &identity::format_utc_today())

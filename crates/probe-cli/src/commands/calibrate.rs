@@ -20,8 +20,8 @@ use serde_json::json;
 use std::io;
 use std::path::Path;
 
-/// Probes in a train.
-// `--count` allows no number below this, so each mechanism sends at least one whole train.
+/// Number of probes in a train.
+// `--count` must be at least this number, so each mechanism sends at least one complete train.
 const FRAMES_PER_TRAIN: u32 = 50;
 
 pub(super) fn run_calibration(
@@ -35,37 +35,39 @@ pub(super) fn run_calibration(
     let extent = CalibrationExtent { count: arguments.count, gap: arguments.gap, train: FRAMES_PER_TRAIN };
     let ends = (&ports.near, &ports.far);
     let found = calibrate::calibrate_mechanisms(ends, &arguments.confirm, wanted, extent, &is_interrupted)?;
-    // An incomplete calibration is not kept: `auto` would compare mechanisms without a measurement.
+    // An incomplete calibration is not saved: `auto` would choose between mechanisms of which some were not
+    // measured.
     if is_interrupted() {
         return Ok(CommandExit::Interrupted);
     }
-    let kept = calibrate::stored_result(&ports.near, &found);
-    // All count as available: `kept` has only the mechanisms that have just worked here.
+    let kept = calibrate::calibration_to_store(&ports.near, &found);
+    // Every mechanism counts as available here: `kept` contains only the mechanisms that have just worked.
     let (mechanism, why) = choice::choose_mechanism(|_| true, Some(&kept));
-    let place = arguments.write.clone().map_or_else(mechanism::require_calibration_file, Ok)?;
+    let place = arguments.write.clone().map_or_else(mechanism::require_default_calibration_file, Ok)?;
     save_result(&place, &kept)?;
     if arguments.json {
         output.write_json(&json!({"found": found, "chosen": mechanism, "why": why, "kept_in": place}))?;
     } else {
         output.write_text(findings_text(&found));
         output.write_line(format_args!(
-            "`--mechanism auto` uses {mechanism} ({why}); saved in {}",
+            "`--mechanism auto` uses {mechanism} ({why}); the calibration is saved in {}",
             place.display()
         ));
     }
     for found in &found {
         found.remarks.iter().for_each(|line| print_remark(format_args!("{}: {line}", found.mechanism)));
     }
-    // A cable neither loses nor reorders frames, so either one puts the measurement in doubt.
+    // A cable neither loses nor reorders frames, so lost or reordered frames put the measurement in doubt.
     let wrong = found.iter().any(|found| found.out_of_order > 0 || found.arrived < found.sent);
     Ok(if wrong { CommandExit::Inconclusive } else { CommandExit::Ok })
 }
 
-/// Two connected interfaces, in a lab if the user names none.
+/// Two connected interfaces: those that the user names, otherwise the two ends of a new veth pair in a lab.
 struct ConnectedPorts {
     near: PortLocation,
     far: PortLocation,
-    // Fields drop in order: the program is detached before its interface goes with the lab.
+    // Fields are dropped in this order: the XDP program is detached before the lab with its interface is
+    // removed.
     _pass: Option<BpfAttachment>,
     _lab: Option<Lab>,
 }
@@ -78,8 +80,8 @@ impl ConnectedPorts {
         let lab = Lab::cabled_pair()?;
         let near = lab_location(&lab, 0);
         let far = lab_location(&lab, 1);
-        // A veth takes redirected frames only while its peer has an XDP program or GRO. Without the rights to load one, the
-        // mechanism `live` reports that it is not available.
+        // A veth interface accepts redirected frames only while its peer has an XDP program or GRO. Without
+        // the rights to load a program, the mechanism `live` reports that it is not available.
         let port = &lab.ports()[1];
         let pass = xdp::attach_xdp_pass_program(port.netns(), port.link.index, &far.interface).ok();
         Ok(Self { near, far, _pass: pass, _lab: Some(lab) })
@@ -96,7 +98,7 @@ fn save_result(place: &Path, kept: &CalibrationResult) -> Result<(), Error> {
 }
 
 fn try_save_result(place: &Path, kept: &CalibrationResult) -> io::Result<()> {
-    // The result is encoded before any directory is made: an error leaves no empty directory behind.
+    // The result is encoded before any directory is created: an error then leaves no empty directory behind.
     let text = serde_json::to_string_pretty(kept)?;
     place.parent().map_or(Ok(()), private_files::create_directories)?;
     private_files::write_file(place, text + "\n")

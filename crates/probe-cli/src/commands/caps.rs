@@ -1,4 +1,4 @@
-//! `packetrig probe caps`: which release mechanisms and time stamps an interface supports.
+//! `packetrig probe caps`: shows which release mechanisms and timestamps an interface supports.
 
 use crate::args::CapsArgs as Arguments;
 use crate::error::Error;
@@ -21,7 +21,7 @@ pub(super) fn show_capabilities(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let mut interfaces = Vec::new();
-    for location in chosen_locations(arguments.interface.as_ref())? {
+    for location in locations_to_examine(arguments.interface.as_ref())? {
         let found = find_capabilities(&location)?;
         interfaces.push((location, found));
     }
@@ -35,18 +35,18 @@ pub(super) fn show_capabilities(
     for (location, found) in &interfaces {
         output.write_line(location);
         output.write_text(mechanisms_text(found));
-        output.write_line(format_args!("  clock of the device: {}", device_clock(location)));
+        output.write_line(format_args!("  clock of the device: {}", device_clock_or_none(location)));
     }
     output.write_text(machine_text(&machine));
     Ok(CommandExit::Ok)
 }
 
-fn chosen_locations(named: Option<&PortLocation>) -> Result<Vec<PortLocation>, Error> {
+fn locations_to_examine(named: Option<&PortLocation>) -> Result<Vec<PortLocation>, Error> {
     if let Some(location) = named {
         return Ok(vec![location.clone()]);
     }
     let links = NamespaceLinks::open_in(&NetNs::current()?)?.list_links()?;
-    // Probes are Ethernet frames: a link without a MAC address, such as a tunnel, cannot carry them.
+    // Probes are Ethernet frames, so a link without a MAC address, such as a tunnel, cannot carry them.
     let usable = links.into_iter().filter(|link| link.up && !link.loopback && link.mac.is_some());
     Ok(usable.map(|link| PortLocation { namespace: None, interface: link.name }).collect())
 }
@@ -70,7 +70,7 @@ fn interface_json(location: &PortLocation, found: &[MechanismCapability]) -> Val
     json!({
         "interface": location.to_string(),
         "mechanisms": found.iter().map(capability_json).collect::<Vec<_>>(),
-        "device_clock": device_clock(location),
+        "device_clock": device_clock_or_none(location),
     })
 }
 
@@ -84,7 +84,7 @@ fn capability_json(can: &MechanismCapability) -> Value {
 }
 
 fn mechanisms_text(found: &[MechanismCapability]) -> String {
-    let mut text = format_table(&["mechanism", "can", "stamps"], found.iter().map(capability_row));
+    let mut text = format_table(&["mechanism", "works", "timestamps"], found.iter().map(capability_row));
     for can in found {
         text.extend(can.obstacle.as_ref().map(|error| format!("  {}: {error}\n", can.mechanism)));
     }
@@ -95,7 +95,7 @@ fn capability_row(can: &MechanismCapability) -> Vec<String> {
     let has = if can.obstacle.is_some() { "no" } else { "yes" };
     let stamps = match &can.obstacle {
         Some(_) => "–".to_owned(),
-        // Without a stamp of the kernel, only the time of the call is known.
+        // Without a timestamp from the kernel, only the time of the call that sent the probe is known.
         None if can.stages.is_empty() => "release".to_owned(),
         None => can.stages.iter().copied().map(stage_name).collect::<Vec<_>>().join(", "),
     };
@@ -111,8 +111,8 @@ const fn stage_name(stage: DepartureStage) -> &'static str {
     }
 }
 
-fn device_clock(location: &PortLocation) -> String {
-    // An error counts as no clock: the rest of the page is still useful.
+fn device_clock_or_none(location: &PortLocation) -> String {
+    // If the clock cannot be read, none is shown: the rest of the output is still useful.
     let netns = NetNs::open_named_or_current_namespace(location.namespace.as_deref());
     let stamping =
         netns.and_then(|netns| EthtoolCalls::open_in(&netns)?.read_stamp_abilities(&location.interface));
@@ -122,17 +122,18 @@ fn device_clock(location: &PortLocation) -> String {
     }
 }
 
-/// Facts about the machine that bound the exactness of all mechanisms.
+/// Describes the properties of the machine that limit the accuracy of all mechanisms.
 fn machine_text(machine: &Value) -> String {
     let share = match machine["real_time_share_us"].as_array().map(Vec::as_slice) {
-        // Real-time threads get this part of each period, so that a spinning sender cannot
-        // stop the machine (sched(7)).
+        // Real-time threads get at most this part of each period, so that a spinning sender cannot block the
+        // machine (sched(7)).
         Some([runtime, period]) => format!("{runtime} of {period} us"),
         _ => "unlimited or unknown".into(),
     };
-    let may = if machine["may_have_real_time_priority"] == true { "yes" } else { "no (CAP_SYS_NICE)" };
+    let may = if machine["may_have_real_time_priority"] == true { "yes" } else { "no (needs CAP_SYS_NICE)" };
     format!(
-        "kernel {}, {} processors; real-time priority: {may}, {share}; real-time clock compared within {} ns, TAI {} s ahead of it\n",
+        "kernel {}, {} processors; real-time priority: {may}, CPU share {share}; real-time clock read within \
+            {} ns, TAI {} s ahead of it\n",
         machine["kernel"].as_str().unwrap_or_default(),
         machine["processors"],
         machine["clock_comparison_bound_ns"],

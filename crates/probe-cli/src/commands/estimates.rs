@@ -1,4 +1,5 @@
-//! `packetrig probe capacity` and `available`: send trains to a target and estimate a rate from the answers.
+//! `packetrig probe capacity` and `packetrig probe available`: send trains to a target and estimate a
+//! rate from the answers.
 
 use super::setup::ProbeSetup;
 use super::{bounds, mechanism};
@@ -27,7 +28,7 @@ use packetrig_units::clamp_to_u32;
 use serde_json::json;
 
 /// Maximum number of fleets of streams for one Pathload estimate.
-// This limits the search on paths with a varying available bandwidth: otherwise it might never end.
+// The limit ends the search on paths with a varying available bandwidth, where it might otherwise never end.
 const MAX_PATHLOAD_FLEETS: usize = 30;
 
 #[derive(Clone, Copy)]
@@ -37,14 +38,14 @@ enum TrainTarget {
     Reflector(u16),
 }
 
-/// Request of one of the two commands.
+/// The request of one of the two commands.
 struct EstimateRequest<'a> {
     what: &'static str,
     target: &'a ProbeTarget,
     whom: TrainTarget,
     flags: &'a EstimatingArgs,
     files: RecordFiles,
-    /// Probes in the longest train, unless the flags say otherwise.
+    /// Number of probes in the longest train, if the flags do not state it.
     longest: u32,
 }
 
@@ -67,7 +68,7 @@ pub(super) fn estimate_capacity(
         longest: 50,
     };
     let count = arguments.count as usize;
-    inquiry.run_inquiry(output, |shape| capacity_rate_estimator(arguments.method, count, shape))
+    inquiry.run_estimate(output, |shape| capacity_rate_estimator(arguments.method, count, shape))
 }
 
 pub(super) fn estimate_available_bandwidth(
@@ -75,11 +76,12 @@ pub(super) fn estimate_available_bandwidth(
     files: RecordFiles,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    // An answer queues like a probe: without time stamps of the far end, queues of both directions cannot be told apart.
+    // Answers can wait in queues as probes can: without timestamps from the target, the queues of the two
+    // directions cannot be told apart.
     let Some(port) = arguments.reflector else {
         return Err(Error::Usage(format!(
-            "the available bandwidth to {0} cannot be measured from this side alone, because answers may wait \
-                on their way back; run `packetrig probe reflect` there and give --reflector PORT",
+            "the available bandwidth to {0} cannot be measured from this side alone, because answers may \
+                wait on their way back; run `packetrig probe reflect` there and use --reflector PORT",
             arguments.target
         )));
     };
@@ -91,7 +93,7 @@ pub(super) fn estimate_available_bandwidth(
         files,
         longest: 100,
     };
-    inquiry.run_inquiry(output, |shape| available_rate_estimator(arguments, shape))
+    inquiry.run_estimate(output, |shape| available_rate_estimator(arguments, shape))
 }
 
 fn capacity_rate_estimator(
@@ -111,17 +113,19 @@ fn available_rate_estimator(arguments: &AvailableArgs, shape: TrainShape) -> Box
         AvailableMethod::Pathload => {
             let fleets = FleetShape {
                 probes: shape.longest,
-                streams: repetition_count(arguments, 12),
+                streams: repetition_count_or_default(arguments, 12),
                 most: MAX_PATHLOAD_FLEETS,
             };
             Box::new(PathloadEstimator::new(fleets, shape))
         }
-        AvailableMethod::Pathchirp => Box::new(ChirpEstimator::new(repetition_count(arguments, 30), shape)),
+        AvailableMethod::Pathchirp => {
+            Box::new(ChirpEstimator::new(repetition_count_or_default(arguments, 30), shape))
+        }
         AvailableMethod::Spruce => {
             let known = arguments.capacity.map(|rate| rate.bits_per_second() as f64);
             Box::new(SpruceEstimator::new(
                 known,
-                repetition_count(arguments, 100),
+                repetition_count_or_default(arguments, 100),
                 shape,
                 clock::wall_clock_ns(),
             ))
@@ -129,40 +133,43 @@ fn available_rate_estimator(arguments: &AvailableArgs, shape: TrainShape) -> Box
     }
 }
 
-fn repetition_count(arguments: &AvailableArgs, usual: usize) -> usize {
+fn repetition_count_or_default(arguments: &AvailableArgs, usual: usize) -> usize {
     arguments.count.map_or(usual, |count| count as usize)
 }
 
 impl EstimateRequest<'_> {
-    fn run_inquiry(
+    fn run_estimate(
         &self,
         output: &mut CommandOutput,
         estimator: impl FnOnce(TrainShape) -> Box<dyn RateEstimator>,
     ) -> Result<CommandExit, Error> {
-        // The file is opened before any probe is sent: an unwritable file would lose the result.
+        // The file names are checked before any probe is sent: with a format that cannot be written, the
+        // result would be lost.
         self.files.check_table_files(&self.flags.write)?;
         let choose = mechanism::choose_mechanism_for_trains;
         bounds::print_addresses([self.target]);
         let setup = ProbeSetup::new(&self.flags.bounds, &self.flags.outlet, self.target.address, choose)?;
-        let mut header = setup.probe_header()?;
+        let mut header = setup.build_probe_header()?;
         signal::latch_end_signals()?;
-        // A reflector reports when probes arrived there. Other targets show only when their answers arrived here.
+        // A reflector reports when the probes arrived there. For other targets, only the arrival of their
+        // answers here is known.
         let arrival =
             if matches!(self.whom, TrainTarget::Reflector(_)) { ArrivalRule::Far } else { ArrivalRule::Near };
         let shape = self.train_shape(&setup);
-        // The answers to a whole train can arrive before any of them is read: the thread that reads them is
-        // busy sending the train.
+        // All answers to a train can arrive before any of them is read, because the thread that reads them is
+        // still busy with sending the train. So the listener needs room for that many frames.
         let listener = setup.open_listener(shape.longest)?;
         let method = self.probe_method(&setup);
         let dispatcher = setup.open_dispatcher()?;
         let mut trains = TrainSender::new(&setup.way, method, dispatcher, listener, arrival);
         let mut estimator = estimator(shape);
         let end = trains.run_estimator(estimator.as_mut(), &is_interrupted, &mut |_| {})?;
-        header.clock_after = circumstances::clock_offset();
-        // The records are written however the series ended: records of the sent probes are useful even
-        // without an estimate.
+        header.clock_after = circumstances::measure_clock_offset();
+        // The records are written for every reason why the series ended: they are useful even without an
+        // estimate.
         self.write_records(&header, trains.records())?;
-        // Too many losses forbid an answer, whatever the estimator would compute from the remaining probes.
+        // After too many losses, no estimate is given, whatever the estimator would compute from the
+        // remaining probes.
         let lost = match end {
             TrainSeriesEndReason::Done => None,
             TrainSeriesEndReason::Stopped => return Ok(CommandExit::Interrupted),
@@ -182,7 +189,8 @@ impl EstimateRequest<'_> {
     fn write_records(&self, header: &ProbeHeader, records: &[ProbeRecord]) -> Result<(), Error> {
         let header = ProbeHeader { probes: records.len() as u64, ..header.clone() };
         for file in &self.flags.write {
-            // Frames are not kept: `check_table_files` has refused the formats that store them.
+            // The frames themselves are not stored; `check_table_files` has refused the formats that need
+            // them.
             self.files.write_file(file, &header, records, &mut |_, _| {})?;
         }
         Ok(())
@@ -193,7 +201,7 @@ impl EstimateRequest<'_> {
         let requested = self.flags.trains.size.kernel_len() as u64;
         TrainShape {
             length: clamp_to_u32(requested.min(longest_frame)),
-            // A train is one burst for the limits of the target, so a longer one would be refused.
+            // For the limits of the target, a train is one burst, so a longer train would be refused.
             longest: self.flags.trains.longest.unwrap_or(self.longest).min(setup.limits().burst),
             pause: self.flags.trains.pause,
         }
@@ -214,9 +222,11 @@ impl EstimateRequest<'_> {
                     format: TimeFormat::Ptp,
                     number: own,
                     realtime_offset_ns: clock::realtime_offset().offset_ns,
-                    // Rates come from differences, in which a constant offset between the two clocks cancels.
+                    // Rates are computed from differences of timestamps, in which a constant offset between
+                    // the two clocks cancels out.
                     synchronised_ns: None,
-                    // The arrival there is all that trains use of a reflection, not when it left.
+                    // Trains use only the arrival time at the reflector, not the time at which the reflection
+                    // left.
                     follow_up: false,
                 },
             )),
@@ -247,8 +257,9 @@ impl EstimateRequest<'_> {
         }
         match answer {
             Ok(estimate) => output.write_text(self.estimate_text(estimate, trains, why)),
-            // A remark and not a result: standard output stays empty, so a script cannot take the text for a rate.
-            Err(none) => print_remark(format_args!("{}: no answer: {none}", self.what)),
+            // The reason is printed as a remark on standard error. Standard output stays empty, so that a
+            // script cannot mistake the text for a rate.
+            Err(none) => print_remark(format_args!("{}: no estimate: {none}", self.what)),
         }
         Ok(())
     }
@@ -263,13 +274,14 @@ impl EstimateRequest<'_> {
             "{} {way} to {}: {} of frames ({} to {}), {} of IP packets",
             self.what,
             self.target,
-            bit_rate(estimate.bits_per_s),
-            bit_rate(estimate.low),
-            bit_rate(estimate.high),
-            bit_rate(estimate.packet_bits_per_s())
+            format_bit_rate(estimate.bits_per_s),
+            format_bit_rate(estimate.low),
+            format_bit_rate(estimate.high),
+            format_bit_rate(estimate.packet_bits_per_s())
         )];
         lines.push(format!(
-            "by {}: {} trains, {} used, {:.0} % agree, spread {:.1} %, timestamp error {:.2} %, {} primers, released by {} ({why})",
+            "method {}: {} trains sent, {} used, of which {:.0} % agree; spread {:.1} %, timestamp error \
+                {:.2} %, {} primers before each train; released by {} ({why})",
             estimate.method,
             format_count(quality.trains as u64),
             format_count(quality.used as u64),
@@ -280,13 +292,14 @@ impl EstimateRequest<'_> {
             trains.dispatcher.mechanism()
         ));
         for mode in &quality.modes {
-            lines.push(format!("another {:.0} % agree on {}", mode.share * 100.0, bit_rate(mode.center)));
+            let (percent, rate) = (mode.share * 100.0, format_bit_rate(mode.center));
+            lines.push(format!("another {percent:.0} % of the pairs agree on {rate}"));
         }
         lines.push(format!("discarded: {}", quality.discarded.to_text()));
         lines.join("\n") + "\n"
     }
 }
 
-fn bit_rate(bits: f64) -> String {
+fn format_bit_rate(bits: f64) -> String {
     format_scaled(bits, "bit/s")
 }

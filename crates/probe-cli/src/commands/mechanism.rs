@@ -1,4 +1,5 @@
-//! The release mechanism of a command: the one that the user named, or the one that calibration suggests.
+//! The release mechanism of a command: either the one that the user named, or the one that packetrig chooses
+//! by the saved calibration.
 
 use crate::args::{MechanismArg, ReleaseFlags};
 use crate::error::Error;
@@ -13,7 +14,7 @@ use packetrig_sys::data_directory::data_directory;
 use packetrig_sys::kernel;
 use std::path::PathBuf;
 
-/// A mechanism with its options and the reason for the choice.
+/// A release mechanism with its options, and the reason for the choice.
 #[derive(Clone, Debug)]
 pub(super) struct ChosenMechanism {
     pub(super) mechanism: ReleaseMechanism,
@@ -27,21 +28,21 @@ impl ChosenMechanism {
     }
 }
 
-/// The mechanism for an interface.
+/// Chooses the mechanism for an interface.
 pub(super) fn choose_mechanism(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMechanism {
     match flags.mechanism {
         MechanismArg::Only(mechanism) => ChosenMechanism::new(flags, mechanism, "asked for".to_owned()),
         MechanismArg::Auto => {
-            // Timing errors belong to a kernel and a driver: a calibration of another kernel or driver says
-            // nothing about this interface.
+            // Timing errors depend on the kernel and the driver: a calibration with another kernel or driver
+            // says nothing about this interface.
             let driver = circumstances::find_driver_name(location);
             let calibration = load_calibration().filter(|kept| {
                 kept.kernel == kernel::kernel_release_name() && driver.as_ref() == Some(&kept.driver)
             });
             let (mechanism, why) = choice::choose_mechanism(
-                // The mechanism is opened and dropped at once: only the attempt shows whether kernel,
-                // interface and rights suffice.
-                |wanted| release::open_release(location, wanted, ReleaseOptions::usual()).is_ok(),
+                // The mechanism is opened and dropped at once: only this attempt shows whether the kernel,
+                // the interface and the rights suffice.
+                |wanted| release::open_release(location, wanted, ReleaseOptions::common()).is_ok(),
                 calibration.as_ref(),
             );
             ChosenMechanism::new(flags, mechanism, why)
@@ -49,8 +50,9 @@ pub(super) fn choose_mechanism(flags: &ReleaseFlags, location: &PortLocation) ->
     }
 }
 
-/// Chooses a mechanism for trains whose departures are measured. `auto` is `spin` then: departures need not be exact, and a gate that holds
-/// a frame blocks all other kernel work on its processor, for example the timer of a shaper on this machine.
+/// Chooses a mechanism for trains whose departures are measured. For them, `auto` means `spin`: the
+/// departures need not be on time, and a gate that holds a frame blocks all other kernel work on its
+/// processor, for example the timer of a shaper on this machine.
 pub(super) fn choose_mechanism_for_trains(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMechanism {
     match flags.mechanism {
         MechanismArg::Only(_) => choose_mechanism(flags, location),
@@ -60,7 +62,7 @@ pub(super) fn choose_mechanism_for_trains(flags: &ReleaseFlags, location: &PortL
     }
 }
 
-/// Opens a mechanism behind the limits of a target.
+/// Opens a mechanism, and a dispatcher that sends through it within the limits of a target.
 pub(super) fn open_dispatcher(
     chosen: &ChosenMechanism,
     location: &PortLocation,
@@ -80,7 +82,7 @@ fn release_options(flags: &ReleaseFlags, mechanism: ReleaseMechanism) -> Release
         slack: flags.slack.unwrap_or(usual.slack),
         spin_from: flags.spin_from.unwrap_or(usual.spin_from),
         warm: usual.warm && !flags.no_warm_up,
-        // `--priority 0` requests no real-time priority; without the flag, the mechanism decides.
+        // `--priority 0` means no real-time priority. Without the flag, the default of the mechanism applies.
         priority: flags.priority.map_or(usual.priority, |priority| (priority > 0).then_some(priority)),
         cpu: flags.cpu,
         stamps: !flags.no_stamps,
@@ -88,19 +90,19 @@ fn release_options(flags: &ReleaseFlags, mechanism: ReleaseMechanism) -> Release
     }
 }
 
-/// The file that `probe calibrate` writes by default; `None` if neither variable says where data belongs.
-pub fn calibration_file() -> Option<PathBuf> {
+/// Returns the path that `probe calibrate` writes to by default; `None` if neither `$XDG_DATA_HOME` nor `$HOME` is set.
+pub fn default_calibration_file() -> Option<PathBuf> {
     data_directory().map(|directory| directory.join("probe.json"))
 }
 
-pub(super) fn require_calibration_file() -> Result<PathBuf, Error> {
-    calibration_file().ok_or(Error::NoDataDirectory)
+pub(super) fn require_default_calibration_file() -> Result<PathBuf, Error> {
+    default_calibration_file().ok_or(Error::NoDataDirectory)
 }
 
-/// The saved calibration. One that cannot be read counts as none: every mechanism works without it.
+/// Reads the saved calibration. An unreadable calibration counts as none, because every mechanism works without one.
 pub fn load_calibration() -> Option<CalibrationResult> {
-    // A file of another version of packetrig may not parse, and is replaced by the next calibration.
-    let text = std::fs::read_to_string(calibration_file()?).ok()?;
+    // A file that another version of packetrig wrote may be unreadable; the next calibration replaces it.
+    let text = std::fs::read_to_string(default_calibration_file()?).ok()?;
     serde_json::from_str(&text).ok()
 }
 
@@ -144,7 +146,7 @@ mod tests {
             slack: Nanos::from_micros(7),
             stamps: false,
             ahead: Nanos::ZERO,
-            ..ReleaseOptions::usual()
+            ..ReleaseOptions::common()
         };
         assert_eq!(spin.options, expected);
     }

@@ -1,4 +1,5 @@
-//! `packetrig probe oneprobe`: loss, reordering and round trips of both directions from a web server's answers.
+//! `packetrig probe oneprobe`: measures loss, reordering and round trips of both directions from the answers
+//! of a web server.
 
 use super::bounds;
 use super::mechanism::{self, ChosenMechanism};
@@ -28,7 +29,8 @@ pub(super) fn run_oneprobe(
     bounds::print_addresses([&arguments.target]);
     let setup = ProbeSetup::new(&arguments.bounds, &arguments.outlet, *address, mechanism::choose_mechanism)?;
     signal::latch_end_signals()?;
-    // The Host header has the host as in a URI, where an IPv6 address is in brackets (RFC 3986).
+    // The Host header contains the host in the form that a URI has, with brackets around an IPv6 address (RFC
+    // 3986 section 3.2.2).
     let host = arguments.host.as_ref().or(name.as_ref()).cloned().unwrap_or_else(|| match address {
         std::net::IpAddr::V4(ip) => ip.to_string(),
         std::net::IpAddr::V6(ip) => format!("[{ip}]"),
@@ -43,7 +45,7 @@ pub(super) fn run_oneprobe(
     };
     let mut machine = OneprobeMachine::new(options, request);
     let mut dispatcher = setup.open_dispatcher()?;
-    // Only a few segments are in flight at a time, so the ring needs no extra blocks.
+    // Only a few segments are in flight at a time, so the packet ring needs no extra blocks.
     let mut listener = setup.open_listener(0)?;
     let mut talk = OneprobeDriver {
         way: &setup.way,
@@ -58,7 +60,8 @@ pub(super) fn run_oneprobe(
             output.write_line(outcome_line(outcome));
         }
     };
-    // The report is written and printed for every end: probes before a failure are measured all the same.
+    // The report is written and printed for every reason why the series ended: the probes before a failure
+    // were measured all the same.
     let end = talk.run_series(&mut machine, &is_interrupted, &mut told)?;
     let report = machine.report().0;
     if let Some(file) = &arguments.write {
@@ -74,7 +77,7 @@ pub(super) fn run_oneprobe(
     })
 }
 
-/// Outcome of a probe, in one line.
+/// Describes the outcome of a probe in one line.
 fn outcome_line(outcome: &OneprobeOutcome) -> String {
     let what = match outcome.verdict {
         ProbeVerdict::Ambiguous(why) => format!("ambiguous: {}", why.as_text()),
@@ -111,14 +114,15 @@ fn print_report(
     match end {
         OneprobeEndReason::Done | OneprobeEndReason::Stopped => {}
         OneprobeEndReason::Lossy => {
-            print_remark("oneprobe: stopped: more probes are lost than the limits allow");
+            print_remark("oneprobe: stopped: more probes were lost than the limits allow");
         }
         OneprobeEndReason::Prohibited => {
             print_remark("oneprobe: stopped: a host on the path forbids these probes");
         }
         OneprobeEndReason::Failed(failure) => print_remark(format_args!("oneprobe: {failure}")),
     }
-    // The two are separate: the kernel answers a handshake, and the server, which may be slow, answers data.
+    // The two are reported separately: the server's kernel answers a handshake, but the server program
+    // answers data, and it may be slow.
     let data = TimeSpread::from_times(&report.round_trips);
     let handshake = TimeSpread::from_times(&report.handshakes);
     if arguments.json {
@@ -141,13 +145,13 @@ fn print_report(
 
 fn report_text(report: &OneprobeReport, data: Option<TimeSpread>, handshake: Option<TimeSpread>) -> String {
     let mut lines = vec![format!(
-        "{} probes over {} connections, {} with a clear answer",
+        "{} probes over {} connections, {} with an unambiguous answer",
         format_count(report.probes),
         format_count(report.connections),
         format_count(report.told)
     )];
-    // If the answers of a probe fit several histories of the path, the probe proves nothing: it counts as
-    // neither lost nor arrived.
+    // If several courses of events can explain the answers to a probe, the probe proves nothing: it counts
+    // neither as lost nor as arrived.
     for (why, number) in &report.ambiguous {
         lines.push(format!("  ambiguous: {} ({})", format_count(*number), why.as_text()));
     }

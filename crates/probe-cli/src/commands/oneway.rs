@@ -1,5 +1,5 @@
-//! `packetrig probe oneway`: one-way delay from one interface of this machine to another, by one clock; or to another node, by clocks
-//! that the session compares.
+//! `packetrig probe oneway`: measures one-way delays. Between two interfaces of this machine, one clock
+//! measures both ends. To another node, the session compares the clocks of both ends.
 
 use super::asking::{self, ProbeLineRun, ProbeLineTurn, TargetProbeSeries};
 use super::{bounds, show, stamp};
@@ -33,7 +33,7 @@ pub(super) fn run_oneway(
     }
 }
 
-/// Refuses flags that have no effect for this destination.
+/// Refuses flags that have no effect for this kind of destination.
 fn refuse_unused_options(arguments: &OneWayArgs) -> Result<(), Error> {
     let SessionFlags { auth, clock_bound, ntp } = &arguments.session;
     let refusal = match &arguments.to {
@@ -48,7 +48,7 @@ fn refuse_unused_options(arguments: &OneWayArgs) -> Result<(), Error> {
     Err(Error::Usage(refusal.to_owned()))
 }
 
-/// Measures the way to another interface of this machine.
+/// Measures the delay from one interface of this machine to another.
 fn measure_local_interfaces(
     arguments: &OneWayArgs,
     to: &PortLocation,
@@ -59,10 +59,12 @@ fn measure_local_interfaces(
     let permit = bounds::read_permit(&asking.bounds)?;
     let ArrivalInterface { index, address } = find_arrival_interface(to, arguments.address)?;
     let way = asking::find_permitted_path(asking, &permit, address)?;
-    // Both ports are held: the kernel must answer neither the arriving probes, nor the packets that they cause.
+    // Both ports are reserved and silenced: the kernel must answer neither the arriving probes nor the
+    // packets that they cause.
     let own = SilencedPort::reserve_any_port(way.location.namespace.as_deref(), way.ends.source)?;
     let there = SilencedPort::reserve_any_port(to.namespace.as_deref(), address)?;
-    // The listener is at the far interface, and the port tells these probes from all other traffic there.
+    // The listener is at the receiving interface. The port distinguishes these probes from all other traffic
+    // there.
     let wanted = WantedPackets { addresses: vec![address], port: Some(there.port()) };
     let mut listeners = [PacketListener::open_at_interface(to, index, &wanted)?];
     let method = OneWayMethod::new(way.ends, own.port(), there.port(), permit.about.clone());
@@ -85,21 +87,23 @@ fn measure_local_interfaces(
     for (header, outcome) in headers.iter().zip(&outcomes) {
         if asking.json {
             let mut value = show::series_json(header, outcome);
-            // The arrival of the probe itself replaces an answer, so the round trip becomes the one-way delay.
+            // The arrival of the probe itself takes the place of an answer, so the field for the round trip
+            // contains the one-way delay.
             value["delay"] = value["rtt"].take();
             value["clock"] = "one".into();
             output.write_json(&value)?;
         } else {
-            // The summary is that of round trips. Only these two phrases of it are wrong for one direction.
+            // The summary is written for round trips. Only these two phrases of it are wrong for one
+            // direction.
             let text = show::summary_text(header, outcome).replace("  round trip", "  delay, by one clock,");
             output.write_text(text.replace("answered", "arrived"));
         }
     }
-    Ok(asking::exit_code(asking, &outcomes))
+    Ok(asking::exit_code_of_series(asking, &outcomes))
 }
 
 struct ArrivalInterface {
-    /// Number of the interface.
+    /// Index of the interface.
     index: u32,
     address: IpAddr,
 }
@@ -110,7 +114,8 @@ fn find_arrival_interface(to: &PortLocation, wanted: Option<IpAddr>) -> Result<A
     let index = links.find_link_by_name(&to.interface)?.index;
     let mut addresses: Vec<IpAddr> =
         links.list_addresses()?.into_iter().filter(|address| address.index == index).map(|a| a.ip).collect();
-    // A stable sort: the first IPv4 address in the order of the kernel, otherwise the first IPv6 address.
+    // The sort is stable, so the first entry is the kernel's first IPv4 address, or its first IPv6 address if
+    // there is no IPv4 address.
     addresses.sort_by_key(IpAddr::is_ipv6);
     let found = addresses.into_iter().find(|ip| wanted.is_none_or(|wanted| wanted == *ip));
     found.map(|address| ArrivalInterface { index, address }).ok_or_else(|| {

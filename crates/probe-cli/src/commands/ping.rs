@@ -1,4 +1,4 @@
-//! `packetrig probe ping`: round trips to targets without special software.
+//! `packetrig probe ping`: measures round trips to targets that need no special software.
 
 use super::asking::{self, ProbeLineRun, ProbeLineTurn, TargetProbeSeries};
 use super::{bounds, show};
@@ -33,8 +33,8 @@ pub(super) fn run_ping(
         .iter()
         .map(|target| asking::find_permitted_path(asking, &permit, target.address))
         .collect::<Result<_, _>>()?;
-    // The variable has a name, and is not `_`: the settings of the loopback interface are needed until the end
-    // of this function.
+    // The guards are bound to a variable with a name, because the pattern `_` would drop them at once: the
+    // settings of the loopback interface are needed until the end of this function.
     let _loopback = asking::open_loopback(&ways)?;
     let port = AnswerPort::reserve_own_port(arguments, &ways)?;
     let mut listeners = asking::open_listeners(&ways, port.number())?;
@@ -53,8 +53,8 @@ pub(super) fn run_ping(
             print_event(&names, event, output);
         }
     })?;
-    // A frame that the kernel dropped before packetrig read it must not pass for a loss on the path.
-    let lost: u64 = listeners.iter_mut().map(|listener| listener.lost_frames().unwrap_or(0)).sum();
+    // A frame that the kernel dropped before packetrig read it must not be mistaken for a loss on the path.
+    let lost: u64 = listeners.iter_mut().map(|listener| listener.read_dropped_frames().unwrap_or(0)).sum();
     if lost > 0 {
         print_remark(format_args!(
             "ping: warning: {lost} frames were lost before packetrig read them; answers may be among them"
@@ -68,28 +68,29 @@ pub(super) fn run_ping(
     } else {
         each.for_each(|(header, outcome)| output.write_text(show::summary_text(header, outcome)));
     }
-    Ok(asking::exit_code(asking, &outcomes))
+    Ok(asking::exit_code_of_series(asking, &outcomes))
 }
 
-/// The own port at which answers arrive.
+/// This machine's port at which the answers arrive.
 enum AnswerPort {
-    /// Echo requests have an identifier instead.
+    /// Echo requests have no port: their identifier has the same purpose.
     None,
-    /// The kernel sends no answers from this port.
+    /// The kernel sends no answers of its own from this port.
     Silenced(SilencedPort),
-    /// The kernel resets connections to this port.
+    /// The kernel answers packets to this port with a TCP reset.
     Reserved(ReservedPort),
 }
 
 impl AnswerPort {
     fn reserve_own_port(arguments: &PingArgs, ways: &[ProbePath]) -> Result<Self, Error> {
         let Some(first) = ways.first() else { return Ok(Self::None) };
-        // One namespace for all: `--through` is given once, and the routing table does not leave the namespace.
+        // All targets are reached from the same namespace: `--through` is given once, and the routing table
+        // does not leave its namespace.
         let namespace = first.location.namespace.as_deref();
         let others: Vec<_> =
             ways.iter().map(|way| way.ends.source).filter(|ip| *ip != first.ends.source).collect();
-        // An answered SYN leaves a half-open connection at the target. Only the RST of our kernel closes it, so the port
-        // is reserved and not silenced.
+        // An answered SYN leaves a half-open connection at the target. Only the RST of this machine's kernel
+        // closes it, so the port is reserved but not silenced.
         if arguments.tcp.is_some() {
             let netns = NetNs::open_named_or_current_namespace(namespace)?;
             return Ok(Self::Reserved(ReservedPort::reserve_any_tcp(&netns, first.ends.source)?));
@@ -97,8 +98,8 @@ impl AnswerPort {
         if arguments.udp.is_none() {
             return Ok(Self::None);
         }
-        // Targets on different networks are reached from different own addresses: the same port is held at
-        // all of these addresses.
+        // Targets in different networks may be reached from different addresses of this machine, so the same
+        // port is reserved at all of these addresses.
         let mut silenced = SilencedPort::reserve_any_port(namespace, first.ends.source)?;
         let mut addresses = vec![first.ends.source];
         for ip in others {
@@ -126,9 +127,10 @@ fn open_probe_lines(
     ways: &[ProbePath],
     port: &AnswerPort,
 ) -> Result<Vec<TargetProbeSeries<'static>>, Error> {
-    // 0 without a port: echo requests have an identifier in its place.
+    // Without a port this is 0: echo requests use an identifier instead.
     let own_port = port.number().unwrap_or(0);
-    // Identifiers differ from run to run: so a late answer to an earlier run is not mistaken for one to this run.
+    // The identifier differs from run to run, so that a late answer to an earlier run is not mistaken for an
+    // answer to this run.
     let number = asking::random_number();
     let mut lines = Vec::new();
     for (nth, way) in ways.iter().enumerate() {
@@ -164,11 +166,12 @@ fn print_event(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput
             };
             let means = match meaning {
                 AnswerMeaning::First(Some(took)) => format!(" time={}", show::format_measured(took)),
-                // An answer to no probe of this series.
+                // The packet answers no probe of this series.
                 AnswerMeaning::Stray => return,
-                other => show::meaning_text(other).to_owned(),
+                other => show::describe_answer_meaning(other).to_owned(),
             };
-            // The names that IPv4 and IPv6 have for it, as other ping programs print them.
+            // IPv4 and IPv6 have different names for this field; other ping programs print the same
+            // abbreviations.
             let hop_limit = if answer.from.is_ipv4() { "ttl" } else { "hlim" };
             let number = reply.number;
             let text = format!("seq={number} {length} B {hop_limit}={}{says}{means}", answer.hop_limit);

@@ -1,11 +1,11 @@
-//! `packetrig probe reflect`: the far end of STAMP sessions.
+//! `packetrig probe reflect`: runs the far end of STAMP sessions.
 
 use super::{bounds, stamp};
 use crate::args::ReflectArgs;
 use crate::error::Error;
 use crate::needs;
-use packetrig_probe::session::StampReflector;
 use packetrig_probe::session::reflector::ReflectorSettings;
+use packetrig_probe::session::{ReflectionRefusal, StampReflector};
 use packetrig_probe_io::reflect::{self, RequestCounts};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::is_interrupted;
@@ -29,25 +29,26 @@ pub(super) fn run_reflect_command(
         burst: arguments.burst,
         synchronised_ns: arguments.clock_bound.map(packetrig_units::Nanos::as_u64),
     };
-    // The routing table would choose the source of an answer among several addresses, and senders ignore
-    // answers from other addresses.
+    // At an unspecified address, the routing table would choose the source address of each answer, and
+    // senders ignore answers from another address than the one that they sent to.
     if arguments.address.ip().is_unspecified() {
-        let why = "a reflector answers from the one address it listens on; name that address, and start one reflector \
-                per address";
+        let why = "a reflector answers only from the address that it listens on; name one address, and start \
+            one reflector for each address";
         return Err(Error::Usage(format!("{}: {why}", arguments.address)));
     }
     let netns = NetNs::open_named_or_current_namespace(arguments.netns.as_deref())?;
-    // Port 862 and another namespace both take rights, so the socket opens before they are given up.
+    // A port below 1024 and another namespace both need rights, so the socket is opened before the rights are
+    // dropped.
     let mut socket = WatchedSocket::bind_in(&netns, arguments.address)?;
     signal::latch_end_signals()?;
     print_remark(format_args!("reflect: listening on {}", socket.address()?));
-    // The socket is open now, and answering needs no further rights.
+    // The socket is open now, and answering requests needs no further rights.
     opening.drop_rights()?;
     let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
     let counts = reflect::run_reflector(
         &mut socket,
         &mut StampReflector::new(settings),
-        // The permission is checked for each request: its last day can pass while the reflector runs.
+        // The permission is checked for each request, because its last day can pass while the reflector runs.
         &|ip| bounds::permit_target(&permit, ip).is_ok(),
         &|_: &RequestCounts| is_interrupted() || end.is_some_and(|end| clock::monotonic_ns() >= end),
     )?;
@@ -64,13 +65,22 @@ fn counts_text(counts: &RequestCounts) -> String {
         format!("{} requests, {} reflected", format_count(counts.requests), format_count(counts.reflected));
     if counts.foreign > 0 {
         text.extend([format!(
-            ", {} from addresses that are not allowed (--allow)",
+            ", {} from addresses that are not allowed (see --allow)",
             format_count(counts.foreign)
         )]);
     }
     for (why, number) in &counts.refused {
-        text.extend([format!(", {} {why:?}", format_count(*number))]);
+        text.extend([format!(", {} {}", format_count(*number), describe_refusal(*why))]);
     }
     text.push('\n');
     text
+}
+
+const fn describe_refusal(why: ReflectionRefusal) -> &'static str {
+    match why {
+        ReflectionRefusal::Unreadable => "too short or with a wrong digest",
+        ReflectionRefusal::Repeated => "with a repeated or too old sequence number",
+        ReflectionRefusal::TooSoon => "above the rate limit of their address",
+        ReflectionRefusal::Unsealed => "with unauthenticated TLVs",
+    }
 }

@@ -1,4 +1,4 @@
-//! The schedule that flags or files describe.
+//! Makes the schedule that the flags or a file describe.
 
 use crate::args::{ContentFlags, ScheduleFlags};
 use crate::error::Error;
@@ -9,23 +9,24 @@ use packetrig_units::{clamp_to_u32, clamp_to_usize};
 use packetrig_wire::pcap::{self, CaptureDecoder, CaptureElement};
 use std::path::Path;
 
-/// The schedule for these flags. `seed` is for random intervals.
+/// Returns the schedule for these flags. `seed` determines random intervals.
 pub(super) fn make_schedule(
     flags: &ScheduleFlags,
     content: &ContentFlags,
     seed: u64,
 ) -> Result<ProbeSchedule, Error> {
     let length = clamp_to_u32(content.size.kernel_len() as u64);
-    // A script or a capture has the length of each frame, so `--size` is not used for them.
+    // A schedule file or a capture contains the length of each frame, so `--size` is not used for them.
     if let Some(file) = &flags.schedule {
-        return script::read_schedule(&read_text(file)?).map_err(|error| script_error(file, &error));
+        return script::read_schedule(&read_text(file)?)
+            .map_err(|error| invalid_schedule_error(file, &error));
     }
     if let Some(file) = &flags.from_capture {
         return read_capture_schedule(file);
     }
     let made = match (flags.poisson, flags.chirp) {
         (Some(mean), _) => ProbeSchedule::poisson(flags.count, mean, length, seed),
-        // The condition is written in this form so that NaN is refused, too.
+        // With the condition in this form, NaN is refused, too.
         (None, Some(factor)) if !(factor > 1.0 && factor <= 100.0) => {
             return Err(Error::Usage(format!("--chirp takes a factor above 1 and up to 100, not {factor}")));
         }
@@ -51,7 +52,7 @@ pub(super) fn make_schedule(
     })
 }
 
-fn script_error(file: &Path, error: &ScriptError) -> Error {
+fn invalid_schedule_error(file: &Path, error: &ScriptError) -> Error {
     Error::Usage(format!("{}: {error}", file.display()))
 }
 
@@ -59,9 +60,9 @@ fn read_text(file: &Path) -> Result<String, Error> {
     std::fs::read_to_string(file).map_err(|source| Error::unreadable_file(file, source))
 }
 
-/// Times and lengths of a capture file.
+/// Reads the times and lengths of the frames in a capture file.
 fn read_capture_schedule(file: &Path) -> Result<ProbeSchedule, Error> {
-    // The whole file: a schedule holds all of its probes in memory anyway.
+    // The whole file is read at once, because a schedule holds all of its probes in memory anyway.
     let bytes = std::fs::read(file).map_err(|source| Error::unreadable_file(file, source))?;
     let mut decoder = CaptureDecoder::new();
     let mut rest = &bytes[..];
@@ -72,7 +73,8 @@ fn read_capture_schedule(file: &Path) -> Result<ProbeSchedule, Error> {
             .map_err(|damage| Error::Usage(format!("{}: {damage}", file.display())))?;
         match step {
             CaptureElement::Record { record, used } => {
-                // Lengths in a schedule are without FCS; most captures have none, but a pcapng interface can say so.
+                // Lengths in a schedule do not include the FCS. Most captures contain no FCS, but a pcapng
+                // interface can state that its frames have one.
                 let fcs = if record.has_fcs == Some(true) { 4 } else { 0 };
                 let is_frame = record.link_type == pcap::ETHERNET_LINK_TYPE;
                 frames.extend(
@@ -81,10 +83,12 @@ fn read_capture_schedule(file: &Path) -> Result<ProbeSchedule, Error> {
                 rest = &rest[used..];
             }
             CaptureElement::Skip(used) => {
-                // A block that is cut off at the end of the file can claim to be longer than what is left.
+                // A block that is cut off at the end of the file can state a length that exceeds the rest of
+                // the file.
                 rest = rest.get(clamp_to_usize(used)..).unwrap_or_default();
             }
-            // The whole file is here: a request for more is the end, or a record that is cut off.
+            // The whole file has been passed to the decoder: a request for more bytes means the end of the
+            // file, or a record that is cut off.
             CaptureElement::More(_) => break,
         }
     }

@@ -1,4 +1,4 @@
-//! `packetrig probe send`: probes by any schedule, and when each was queued, released and sent.
+//! `packetrig probe send`: sends probes by any schedule, and reports when each one was queued, released and sent.
 
 use super::mechanism::{self, ChosenMechanism};
 use super::{bounds, schedule};
@@ -26,7 +26,7 @@ pub(super) fn run_send_command(
     files: RecordFiles,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    // Files are checked before any probe is sent: an unknown format would lose the result.
+    // The file names are checked before any probe is sent: with an unknown format, the result would be lost.
     arguments.write.iter().try_for_each(|file| files.check_file(file).map(drop))?;
     let seed = arguments.schedule.seed.unwrap_or_else(identity::random_seed);
     let schedule = schedule::make_schedule(&arguments.schedule, &arguments.content, seed)?;
@@ -34,10 +34,11 @@ pub(super) fn run_send_command(
     bounds::refuse_repeated_addresses(&arguments.to)?;
     let permit = bounds::read_permit(&arguments.bounds)?;
     let chosen = mechanism::choose_mechanism(&arguments.release, &arguments.interface);
-    // `_loopbacks` and not `_`: a bare underscore would drop the guards at the end of this statement.
+    // The guards are bound to `_loopbacks`, because the pattern `_` would drop them at the end of this
+    // statement.
     let TargetSendPaths { mut aims, loopbacks: _loopbacks } =
         open_target_paths(arguments, &permit, &chosen, &schedule)?;
-    let mut header = circumstances::probe_header(
+    let mut header = circumstances::build_probe_header(
         &arguments.interface,
         chosen.mechanism,
         &chosen.options,
@@ -47,18 +48,18 @@ pub(super) fn run_send_command(
     header.why.clone_from(&chosen.why);
     header.targets = arguments.to.iter().map(|target| target.address.to_string()).collect();
     header.about = arguments.content.about.clone().or_else(|| permit.about.clone());
-    // All aims have the same mechanism at the same interface, so its remarks are the same.
+    // All targets use the same mechanism at the same interface, so the remarks are the same for all.
     header.remarks = aims.first().map(|aim| aim.dispatcher.remarks().to_vec()).unwrap_or_default();
     signal::latch_end_signals()?;
     let sent = send::send_schedule(&schedule, &mut aims, &is_interrupted)?;
-    header.clock_after = circumstances::clock_offset();
-    conclude_send(arguments, files, &header, &sent, &aims, output)
+    header.clock_after = circumstances::measure_clock_offset();
+    write_and_print_result(arguments, files, &header, &sent, &aims, output)
 }
 
-/// The path to each target, with a mechanism behind its limits.
+/// The path to each target, with its contents and a release mechanism that respects the limits of the target.
 struct TargetSendPaths {
     aims: Vec<TargetProbesToSend>,
-    /// Restore settings of the loopback interface when dropped.
+    /// Dropping these restores the settings of the loopback interface.
     loopbacks: Vec<OpenLoopback>,
 }
 
@@ -77,7 +78,7 @@ fn open_target_paths(
         if schedule.longest_frame() as usize > way.longest_frame() {
             let most = way.longest_frame() + 4;
             return Err(Error::Usage(format!(
-                "{name} sends frames of at most {most} B with FCS; give a smaller --size"
+                "{name} sends frames of at most {most} B with FCS; use a smaller --size"
             )));
         }
         targets.loopbacks.extend(path::open_loopback(&way)?);
@@ -99,17 +100,18 @@ fn probe_content(
         let about = flags.about.clone().or_else(|| permit.about.clone());
         return Ok(ProbeContent::Datagram { ends: way.ends, ports, about });
     };
-    let frame =
-        parse_hex(text).ok_or_else(|| Error::Usage("--frame needs pairs of hexadecimal digits".into()))?;
-    // The permission is for the target: a frame with another destination would go around it, and one with another source would make
-    // others receive the answers.
+    let frame = parse_hex(text).ok_or_else(|| {
+        Error::Usage("the value of --frame must consist of pairs of hexadecimal digits".into())
+    })?;
+    // The permission applies to the target: a frame with another destination would bypass the permission, and
+    // with another source address other hosts would receive the answers.
     if frame.len() > way.longest_frame() || !send::is_frame_between(&frame, &way.ends) {
         let from = way.ends.source;
         let to = way.ends.target;
         let most = way.longest_frame();
         return Err(Error::Usage(format!(
-            "--frame needs an untagged Ethernet frame of at most {most} bytes with an IP packet from {from} to \
-                {to}: no other source or destination is allowed"
+            "the value of --frame must be an untagged Ethernet frame of at most {most} bytes with an IP \
+                packet from {from} to {to}: no other source or destination is allowed"
         )));
     }
     Ok(ProbeContent::Frame(frame))
@@ -118,15 +120,15 @@ fn probe_content(
 fn parse_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u32> = text
         .chars()
-        // Other programs print bytes with blanks or colons between them.
+        // Other programs print spaces or colons between the bytes.
         .filter(|c| !c.is_whitespace() && *c != ':')
         .map(|c| c.to_digit(16))
         .collect::<Option<_>>()?;
-    // An odd number of digits leaves the last byte incomplete, so the text is refused.
+    // With an odd number of digits, the last byte would be incomplete, so the text is refused.
     digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair.get(1)?).ok()).collect()
 }
 
-fn conclude_send(
+fn write_and_print_result(
     arguments: &Arguments,
     files: RecordFiles,
     header: &ProbeHeader,
@@ -136,10 +138,10 @@ fn conclude_send(
 ) -> Result<CommandExit, Error> {
     let summary = ReleaseSummary::from_records(&sent.records);
     let trains: Vec<u32> = sent.records.iter().map(|record| record.train).collect();
-    let turns = order_trains(&trains);
+    let turns = count_trains_before_each(&trains);
     for file in &arguments.write {
         files.write_file(file, header, &sent.records, &mut |record: &ProbeRecord, out: &mut Vec<u8>| {
-            // Frames were not kept: each is written again, from its record alone.
+            // The sent frames were not stored: each frame is built again from its record.
             let turn = turns.get(record.number as usize).copied().unwrap_or(0);
             write_frame(aims, turn, record, out);
         })?;
@@ -154,7 +156,7 @@ fn conclude_send(
     for line in &header.remarks {
         print_remark(format_args!("probe send: {line}"));
     }
-    // The records are written by now: a later error does not lose the sent probes.
+    // The records have already been written, so this error does not lose them.
     if let Some(refused) = sent.refused {
         return Err(packetrig_probe_io::Error::from(refused).into());
     }
@@ -165,7 +167,7 @@ fn conclude_send(
     })
 }
 
-/// Writes the frame of a probe in a train that came after `turn` other trains: trains take turns with the targets.
+/// Writes the frame of a probe whose train came after `turn` other trains. The trains go to the targets in turn.
 fn write_frame(aims: &[TargetProbesToSend], turn: usize, record: &ProbeRecord, out: &mut Vec<u8>) {
     let probe = packetrig_probe::PlannedProbe {
         number: record.number,
@@ -179,8 +181,9 @@ fn write_frame(aims: &[TargetProbesToSend], turn: usize, record: &ProbeRecord, o
     }
 }
 
-/// Number of trains before that of each probe; `trains` has the train of each probe in the order of their numbers.
-fn order_trains(trains: &[u32]) -> Vec<usize> {
+/// Returns the number of trains before the train of each probe; `trains` has the train number of each probe,
+/// in the order of the probes.
+fn count_trains_before_each(trains: &[u32]) -> Vec<usize> {
     let trains = trains.chunk_by(|one, other| one == other).enumerate();
     trains.flat_map(|(turn, probes)| probes.iter().map(move |_| turn)).collect()
 }
@@ -228,12 +231,12 @@ fn summary_text(header: &ProbeHeader, summary: &ReleaseSummary) -> String {
 fn spread_row(name: &str, spread: ErrorSpread) -> Vec<String> {
     let ErrorSpread { least, p50, p95, p99, most } = spread;
     let figures = [Some(least), Some(p50), p95, p99, Some(most)];
-    // The sample is too small for a percentile that is absent.
+    // A percentile is absent if the sample is too small for it.
     let figures = figures.map(|ns| ns.map_or_else(|| super::UNKNOWN_FIGURE.to_owned(), format_micros));
     std::iter::once(name.to_owned()).chain(figures).collect()
 }
 
-/// Microseconds, with the nanoseconds after the decimal point.
+/// Formats nanoseconds as microseconds with three decimal places.
 pub(super) fn format_micros(ns: i64) -> String {
     format!("{:.3}", ns as f64 / 1e3)
 }
@@ -251,6 +254,6 @@ mod tests {
 
     #[test]
     fn probes_of_one_train_share_turn_number() {
-        assert_eq!(order_trains(&[7, 7, 8, 8, 8, 20]), [0, 0, 1, 1, 1, 2]);
+        assert_eq!(count_trains_before_each(&[7, 7, 8, 8, 8, 20]), [0, 0, 1, 1, 1, 2]);
     }
 }

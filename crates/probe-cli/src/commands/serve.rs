@@ -1,4 +1,4 @@
-//! `packetrig probe serve`: other programs hand packets over, and they leave on time.
+//! `packetrig probe serve`: other programs hand over packets, and the service sends them on time.
 
 use super::mechanism::{self, ChosenMechanism};
 use super::{bounds, send::format_micros};
@@ -20,7 +20,7 @@ use packetrig_program::output::{CommandOutput, print_remark};
 use packetrig_program::sandbox::{self, ThreadConfinement};
 use packetrig_program::table::format_table;
 use packetrig_program::{check_allowed_users, escape_unsafe_text};
-use packetrig_release::default_socket;
+use packetrig_release::release_socket_path;
 use packetrig_sys::owner::overflow_user;
 use packetrig_sys::{clock, private_files, signal};
 use packetrig_units::Nanos;
@@ -28,7 +28,8 @@ use packetrig_units::exposition::MetricsText;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Bytes of a client in the queue, for each packet of its quota: one full Ethernet frame.
+/// Number of bytes that a client may have in the queue for each packet of its quota: one full
+/// Ethernet frame without FCS.
 const QUEUE_BYTES_PER_PACKET: u64 = 1_514;
 
 pub(super) fn run_serve_command(
@@ -36,9 +37,10 @@ pub(super) fn run_serve_command(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let users: Vec<u32> = arguments.allow_user.iter().map(|grant| grant.user).collect();
-    // There is no token: the kernel attaches the user's number to the connection.
+    // No access token is needed: the kernel attaches the user's number to the connection.
     check_allowed_users(&users, overflow_user(), None)?;
-    // The socket's directory is made before the sandbox: Landlock has rules only for existing directories.
+    // The directory of the socket is created before the sandbox is entered: Landlock rules are possible only
+    // for existing directories.
     let socket = prepare_socket(arguments)?;
     let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::serve_program_needs(arguments, &socket))?;
     let permit = bounds::read_permit(&arguments.bounds)?;
@@ -48,7 +50,7 @@ pub(super) fn run_serve_command(
         print_remark(format_args!("probe serve: {line}"));
     }
     let least_limits = permit.least_limits();
-    // The date is read at each call: a permission can end while the service runs.
+    // The date is read for each check, because a permission can end while the service runs.
     let permission = Box::new(move |target| -> Result<_, PermitRefusal> {
         permit.permit_target(target, &identity::format_utc_today())
     });
@@ -60,11 +62,12 @@ pub(super) fn run_serve_command(
         service_options(arguments, &chosen, least_limits),
         permission,
     )?;
-    print_start(arguments, &socket, &chosen, &service);
+    print_start_message(arguments, &socket, &chosen, &service);
     let namespaces: Vec<String> = arguments.interface.namespace.iter().cloned().collect();
-    // The socket and the mechanism are open now. Only listeners are opened later; `needs` keeps the rights for them.
+    // The socket and the release mechanism are open now. Only listeners are opened later; `needs` keeps the
+    // rights for them.
     let confinement = opening.drop_rights_except_confined(&namespaces)?;
-    let _metrics = serve_metrics(arguments, &chosen, &confinement, service.observer())?;
+    let _metrics = serve_metrics_if_requested(arguments, &chosen, &confinement, service.observer())?;
     let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
     let counts =
         service.serve_until(&|| is_interrupted() || end.is_some_and(|end| clock::monotonic_ns() >= end))?;
@@ -76,8 +79,8 @@ pub(super) fn run_serve_command(
     Ok(CommandExit::Ok)
 }
 
-/// Serves the counts of the service to scrapers, if the user wants that.
-fn serve_metrics(
+/// Starts to serve the counters of the service to Prometheus if `--metrics` is given.
+fn serve_metrics_if_requested(
     arguments: &Arguments,
     chosen: &ChosenMechanism,
     confinement: &ThreadConfinement,
@@ -86,8 +89,9 @@ fn serve_metrics(
     let Some(listen) = arguments.metrics else { return Ok(None) };
     let labels = [arguments.interface.to_string(), chosen.mechanism.to_string()];
     let start_ns = clock::monotonic_ns();
-    // This thread reads requests from the network, and needs none of the rights of the service.
-    let responder = confinement.run_listener(listen.0.port(), || {
+    // The thread of the metrics server reads requests from the network, and needs none of the rights of the
+    // service.
+    let responder = confinement.run_confined_listener(listen.0.port(), || {
         MetricsResponder::start_serving(listen.0, move || {
             let elapsed = Nanos::new(clock::monotonic_ns() - start_ns);
             metrics_text(&labels, elapsed, &observer.read_status())
@@ -145,9 +149,9 @@ fn service_options(
     ServiceOptions { allowed, quota, horizon: arguments.horizon, tolerance, least_limits }
 }
 
-/// The path of the socket; its directory is made if it does not exist.
+/// Returns the path of the socket, after creating its directory if that does not exist.
 fn prepare_socket(arguments: &Arguments) -> Result<PathBuf, Error> {
-    let path = arguments.socket.clone().unwrap_or_else(default_socket);
+    let path = arguments.socket.clone().unwrap_or_else(release_socket_path);
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     if let Some(directory) = directory.filter(|directory| !directory.exists()) {
         let made = private_files::create_directories(directory);
@@ -156,9 +160,15 @@ fn prepare_socket(arguments: &Arguments) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-fn print_start(arguments: &Arguments, socket: &Path, chosen: &ChosenMechanism, service: &ReleaseService) {
+fn print_start_message(
+    arguments: &Arguments,
+    socket: &Path,
+    chosen: &ChosenMechanism,
+    service: &ReleaseService,
+) {
     print_remark(format_args!(
-        "probe serve: listening on {} for packets through {} by mechanism {} ({}); hand them over {} ahead",
+        "probe serve: listening on {} for packets through {} by mechanism {} ({}); hand over packets {} \
+            ahead",
         socket.display(),
         arguments.interface,
         chosen.mechanism,
@@ -169,7 +179,7 @@ fn print_start(arguments: &Arguments, socket: &Path, chosen: &ChosenMechanism, s
 
 fn clients_table(all: &[PastClient]) -> String {
     if all.is_empty() {
-        return "no program has submitted packets\n".to_owned();
+        return "no program has handed over packets\n".to_owned();
     }
     let header =
         ["program", "user", "sent", "late", "shifted", "refused", "answers", "release error p50/p99 us"];
@@ -188,7 +198,7 @@ fn client_row(client: &PastClient) -> Vec<String> {
         },
     );
     vec![
-        // The program gives this name itself.
+        // The client program chooses this name, so it may contain unsafe characters.
         format!("{} ({})", escape_unsafe_text(&client.name), client.process),
         client.user.to_string(),
         format_count(counts.sent),

@@ -1,4 +1,4 @@
-//! Series of probes as people and programs read them.
+//! Shows the results of series of probes as text or JSON.
 
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::series::{AnswerMeaning, MeasuredTime, SeriesSummary, SeriesTimes};
@@ -6,28 +6,29 @@ use packetrig_probe_io::ask::{ProbeSeriesOutcome, SeriesEndReason};
 use packetrig_program::numbers::{format_count, format_percent};
 use serde_json::{Value, json};
 
-/// Nanoseconds with a sign, in a unit that fits their size.
+/// Formats a time with its sign, in the unit that fits its size.
 pub(super) fn format_ns(ns: i64) -> String {
     let sign = if ns < 0 { "-" } else { "" };
     format!("{sign}{}", packetrig_units::Nanos::new(ns.unsigned_abs()))
 }
 
-/// A time with its bound.
+/// Formats a measured time with its error bound.
 pub(super) fn format_measured(took: MeasuredTime) -> String {
     let bound = packetrig_units::Nanos::new(took.bound_ns);
     format!("{} \u{b1}{bound}", format_ns(possible_time_ns(took.ns, took.bound_ns)))
 }
 
-/// The possible time that is closest to a measured one: a probe cannot arrive before it has left. A time that is below zero by more
-/// than its bound stays as it is, because it shows that two clocks are not related as assumed.
+/// Returns the possible time that is closest to a measured one: a probe cannot arrive before it has left. A
+/// time that is below zero by more than its bound stays as it is, because it shows that the two clocks are
+/// not related as assumed.
 const fn possible_time_ns(ns: i64, bound_ns: u64) -> i64 {
     if ns < 0 && ns.unsigned_abs() <= bound_ns { 0 } else { ns }
 }
 
-/// The statistics of times, as one line.
+/// Returns the statistics of times as one line.
 pub(super) fn times_text(name: &str, times: &SeriesTimes) -> String {
     let values = [Some(times.min_ns), Some(times.p50_ns), times.p95_ns, times.p99_ns, Some(times.max_ns)];
-    // The sample is too small for a percentile that is absent.
+    // A percentile is absent if the sample is too small for it.
     let values = values.map(|ns| ns.map(|ns| possible_time_ns(ns, times.bound_ns)));
     let values = values.map(|ns| ns.map_or_else(|| super::UNKNOWN_FIGURE.to_owned(), format_ns)).join("/");
     #[expect(clippy::cast_possible_truncation, reason = "shown only")]
@@ -41,9 +42,10 @@ pub(super) fn times_text(name: &str, times: &SeriesTimes) -> String {
     )
 }
 
-/// The result of a series, as some lines.
+/// Returns the result of a series as a few lines of text.
 pub(super) fn summary_text(header: &ProbeHeader, outcome: &ProbeSeriesOutcome) -> String {
-    // Counts of zero are left out, except those of the first line: a missing loss count would leave a doubt.
+    // Zero counts are left out, except in the first part: without a loss count, readers could not be sure
+    // that nothing was lost.
     let summary = outcome.series.summary();
     let counts = summary.counts;
     let mut text = format!(
@@ -75,13 +77,13 @@ pub(super) fn summary_text(header: &ProbeHeader, outcome: &ProbeSeriesOutcome) -
     text
 }
 
-/// Reason why a series ended early; `None` if it did not.
+/// Returns the reason why a series ended early; `None` if it ended normally or by an interrupt.
 pub(super) fn series_end_text(end: &SeriesEndReason) -> Option<String> {
     match end {
-        // The user asked for the interrupt, so it needs no explanation.
+        // The user caused the interrupt, so it needs no explanation.
         SeriesEndReason::Done | SeriesEndReason::Stopped => None,
         SeriesEndReason::Lossy => Some(
-            "too many probes are lost; a permit file can allow more (loss_percent; --permit, or the owner's \
+            "too many probes were lost; a permit file can allow more (loss_percent; --permit, or the owner's \
                 /etc/packetrig/probe.toml)"
                 .into(),
         ),
@@ -92,7 +94,7 @@ pub(super) fn series_end_text(end: &SeriesEndReason) -> Option<String> {
     }
 }
 
-/// The result of a series, for `--json`.
+/// Returns the result of a series for `--json`.
 pub(super) fn series_json(header: &ProbeHeader, outcome: &ProbeSeriesOutcome) -> Value {
     let SeriesSummary { counts, said, rtt, doubtful } = outcome.series.summary();
     let end = match outcome.end {
@@ -114,8 +116,8 @@ pub(super) fn series_json(header: &ProbeHeader, outcome: &ProbeSeriesOutcome) ->
     })
 }
 
-/// Addition to the line about an answer; empty for the first answer to a probe.
-pub(super) const fn meaning_text(meaning: AnswerMeaning) -> &'static str {
+/// Returns the text that is appended to the line about an answer; empty for the first answer to a probe.
+pub(super) const fn describe_answer_meaning(meaning: AnswerMeaning) -> &'static str {
     match meaning {
         AnswerMeaning::First(_) => "",
         AnswerMeaning::Duplicate => " duplicate",

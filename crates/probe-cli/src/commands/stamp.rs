@@ -19,11 +19,11 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// The reflector of a session, and the values that the session must find out.
+/// The reflector of a session, and whether the session must compare the clocks.
 #[derive(Clone, Copy)]
 pub(super) struct WantedSession {
     pub(super) target: SocketAddr,
-    /// True if the session itself compares the clocks when they do not both follow UTC.
+    /// True if the session itself compares the clocks, unless both clocks are stated to follow UTC.
     pub(super) compares_clocks: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn run_stamp(
     run_session(wanted, &arguments.session, &arguments.asking, host, output)
 }
 
-/// A session with a reflector.
+/// Runs a session with a reflector and prints its result.
 pub(super) fn run_session(
     wanted: WantedSession,
     flags: &SessionFlags,
@@ -68,13 +68,16 @@ pub(super) fn run_session(
             print_event(&event, output);
         }
     })?;
-    // The lines borrow the sender, which holds the reports of the reflector.
+    // The lines borrow the sender, which is needed below: it has collected the values that the reflector
+    // reported.
     drop(lines);
     let after = clock::realtime_offset();
-    // The offset after the session is used for the whole session; the bound covers the earlier offset, too.
+    // The offset that was measured after the session is used for the whole session; the bound is widened to
+    // cover the earlier offset, too.
     let clock = OwnClock {
         offset_ns: after.offset_ns,
-        // If the wall clock was set during the session, it is unknown which stamps are before and which after that.
+        // If the wall clock was set during the session, it is unknown which timestamps were taken before and
+        // which after that.
         bound_ns: after.bound_ns.max(before.bound_ns) + after.offset_ns.abs_diff(before.offset_ns),
         error_ns: flags.clock_bound.map(packetrig_units::Nanos::as_u64),
     };
@@ -88,13 +91,13 @@ pub(super) fn run_session(
             value["one_way"]["clocks"] = found.relation.name().into();
             output.write_json(&value)?;
         } else {
-            output.write_text(found.append_to(show::summary_text(header, outcome)));
+            output.write_text(found.append_findings_to(show::summary_text(header, outcome)));
         }
     }
-    Ok(asking::exit_code(asking, &outcomes))
+    Ok(asking::exit_code_of_series(asking, &outcomes))
 }
 
-/// Findings of a session about the two directions.
+/// The findings of a session about the two directions.
 struct SessionFindings {
     counts: SeriesCounts,
     directions: DirectionKnowledge,
@@ -112,8 +115,8 @@ impl SessionFindings {
         let records = outcome.series.records();
         let follow_ups = sender.follow_ups();
         let directions = sender.direction_knowledge();
-        // Both ends must have stated how far their clocks are from UTC; otherwise stamps of the two ends
-        // cannot be subtracted.
+        // Timestamps of the two ends can be subtracted only if both ends have stated how far their clocks can
+        // be from UTC.
         let follows_utc = clock.error_ns.is_some() && directions.is_far_synchronised;
         let relation = if compares_clocks && !follows_utc {
             delays::compare_clocks(records, follow_ups)
@@ -124,25 +127,27 @@ impl SessionFindings {
         Self { counts: outcome.series.counts(), directions, relation, both }
     }
 
-    /// Appends the findings to the text about the series.
-    fn append_to(&self, mut text: String) -> String {
+    /// Appends the findings to the text about the series, and returns it.
+    fn append_findings_to(&self, mut text: String) -> String {
         let Self { counts, directions, relation, both } = self;
-        text += &times_line("  without the reflector's time", both.path.as_ref());
+        text += &times_line_or_empty("  round trip without the reflector's time", both.path.as_ref());
         for (name, DirectionDelays { delay, variation }) in
             [("forward", &both.there), ("reverse", &both.back)]
         {
-            text += &times_line(&format!("  {name} delay"), delay.as_ref());
-            text +=
-                &times_line(&format!("  {name} delay variation, above the smallest,"), variation.as_ref());
+            text += &times_line_or_empty(&format!("  {name} delay"), delay.as_ref());
+            let name = format!("  {name} delay variation (delay above the minimum)");
+            text += &times_line_or_empty(&name, variation.as_ref());
         }
         match (both.no_delay, relation) {
             (Some(why), _) => text.extend([format!("  no one-way delays: {}\n", why.as_text())]),
             (None, ClockRelation::Exchanges(_)) => {
-                text += "  clocks were compared by the session itself: a path that is always slower one way looks like clocks that differ\n";
+                text += "  the session itself compared the clocks: a path that is always slower in one \
+                    direction looks like a clock offset\n";
             }
             (None, ClockRelation::Utc(_)) => {}
         }
-        // A reflector without state repeats the sender's number (RFC 8762), so it cannot show which direction lost a packet.
+        // A stateless reflector repeats the sender's number (RFC 8762), so its numbers cannot show in which
+        // direction a packet was lost.
         match (directions.lost_there, directions.lost_back) {
             (Some(there), Some(back)) => {
                 text.extend([format!(
@@ -152,10 +157,11 @@ impl SessionFindings {
                 )]);
             }
             _ if directions.is_stateful || counts.answered == 0 => {}
-            // Every probe came back, so none was lost either way.
+            // Every probe was answered, so no packet was lost in either direction.
             _ if counts.lost == 0 && counts.refused == 0 => text += "  lost: forward 0, reverse 0\n",
             _ => {
-                text += "  loss of each direction is unknown: the reflector's numbers never differ from ours, so it may keep no count\n";
+                text += "  loss of each direction is unknown: the reflector's numbers never differ from \
+                    ours, so the reflector may not count its reflections\n";
             }
         }
         let invalid = directions.invalid.total();
@@ -170,7 +176,7 @@ impl SessionFindings {
     }
 }
 
-fn times_line(name: &str, times: Option<&SeriesTimes>) -> String {
+fn times_line_or_empty(name: &str, times: Option<&SeriesTimes>) -> String {
     times.map(|times| show::times_text(name, times)).unwrap_or_default()
 }
 
@@ -180,12 +186,13 @@ fn session_settings(
     own_port: u16,
     realtime_offset_ns: i64,
 ) -> Result<SessionSettings, Error> {
-    // The session number distinguishes sessions of one sender. Zero would mean that there is no number (RFC 8972).
+    // The session number distinguishes the sessions of one sender. Zero would mean that the session has no
+    // number (RFC 8972).
     let [.., high, low] = asking::random_number().to_be_bytes();
     Ok(SessionSettings {
         ports: (own_port, port),
         key: flags.auth.as_deref().map(read_key).transpose()?,
-        // RFC 8186: the Z bit of each packet states which of the two formats its stamps have.
+        // RFC 8186: the Z bit of each packet states which of the two formats its timestamps have.
         format: if flags.ntp { TimeFormat::Ntp } else { TimeFormat::Ptp },
         number: u16::from_be_bytes([high, low]).max(1),
         realtime_offset_ns,
@@ -194,11 +201,12 @@ fn session_settings(
     })
 }
 
-/// Reads the key of the authenticated mode.
+/// Reads the key for authenticated mode from a file.
 pub(super) fn read_key(file: &Path) -> Result<SessionKey, Error> {
     let text = std::fs::read_to_string(file).map_err(|source| Error::unreadable_file(file, source))?;
     SessionKey::from_text(&text).ok_or_else(|| {
-        Error::Usage(format!("{} holds no valid key; write at least 16 bytes in hexadecimal", file.display()))
+        let file = file.display();
+        Error::Usage(format!("{file} does not contain a valid key; write at least 16 bytes in hexadecimal"))
     })
 }
 
@@ -215,7 +223,8 @@ fn print_event(event: &AskEvent<'_>, output: &mut CommandOutput) {
             ));
         }
         AskEvent::Answered { reply, meaning, .. } => {
-            output.write_line(format_args!("seq={}{}", reply.number, show::meaning_text(*meaning)));
+            let meaning = show::describe_answer_meaning(*meaning);
+            output.write_line(format_args!("seq={}{meaning}", reply.number));
         }
     }
 }

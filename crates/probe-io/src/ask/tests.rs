@@ -23,10 +23,11 @@ fn line(way: &ProbePath, method: Box<dyn ProbeMethod>, count: u32) -> ProbeLine<
 fn ask(lines: &mut [ProbeLine<'_>], port: Option<u16>) -> Vec<ProbeSeriesOutcome> {
     let way = lines[0].way.clone();
     let addresses = lines.iter().map(|line| line.way.ends.source).collect();
-    let ear = PacketListener::open_at_interface(&way.location, way.index, &WantedPackets { addresses, port })
-        .unwrap();
+    let listener =
+        PacketListener::open_at_interface(&way.location, way.index, &WantedPackets { addresses, port })
+            .unwrap();
     let asked = AskOptions { answer: Nanos::from_millis(500), stop: &|| false };
-    run_lines(lines, &mut [ear], asked, &mut |_| {}).unwrap()
+    run_lines(lines, &mut [listener], asked, &mut |_| {}).unwrap()
 }
 
 fn way(lab: &ProbeLab, ip: &str) -> ProbePath {
@@ -119,10 +120,10 @@ fn probes_sent_late_are_not_counted_as_lost() {
     let way = path::find_path(Some(&lab.near), permitted.unwrap(), None).unwrap();
     let mut lines = [line(&way, Box::new(EchoMethod::new(way.ends, 1, None)), 60)];
     let wanted = WantedPackets { addresses: vec![way.ends.source], port: None };
-    let ear = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
+    let listener = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
     let asked = AskOptions { answer: Nanos::from_secs(2), stop: &|| false };
     let start = MonoTime::from_nanos(now().as_nanos() - 10_000_000_000);
-    let outcome = run_lines_from(start, &mut lines, &mut [ear], asked, &mut |_| {}).unwrap().remove(0);
+    let outcome = run_lines_from(start, &mut lines, &mut [listener], asked, &mut |_| {}).unwrap().remove(0);
     assert_eq!(outcome.end, SeriesEndReason::Done);
     let counts = outcome.series.counts();
     assert_eq!((counts.sent, counts.answered, counts.lost), (60, 60, 0));

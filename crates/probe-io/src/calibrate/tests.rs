@@ -26,7 +26,7 @@ fn calibration_delivers_all_probes_with_ordered_stamps() {
         can.starts_with(&[ReleaseMechanism::Sleep, ReleaseMechanism::Spin, ReleaseMechanism::Ring]),
         "{can:?}"
     );
-    let kept = stored_result(&near, &found);
+    let kept = calibration_to_store(&near, &found);
     assert_eq!((kept.driver.as_str(), kept.mechanisms.len()), ("veth", can.len()));
 }
 

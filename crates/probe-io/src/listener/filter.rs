@@ -16,7 +16,8 @@ const LOAD_WORD: u16 = 0x20;
 const BPF_LOAD_HALF: u16 = 0x28;
 const BPF_LOAD_BYTE: u16 = 0x30;
 const BPF_LOAD_HALF_INDEXED: u16 = 0x48;
-/// The index register becomes the length of the IPv4 header at an offset (`ldxb 4*([k]&0xf)`): options make it vary.
+/// Sets the index register to the length of the IPv4 header at an offset (`ldxb 4*([k]&0xf)`), which
+/// depends on its options.
 const INDEX_HEADER: u16 = 0xb1;
 const BPF_JUMP_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
@@ -33,11 +34,13 @@ const fn jump_if_equal(k: u32, then: u8, other: u8) -> ClassicInsn {
 const PASS_INSTRUCTION: ClassicInsn = classic_instruction(RETURN, u32::MAX);
 const DROP_INSTRUCTION: ClassicInsn = classic_instruction(RETURN, 0);
 
-/// Passes ICMP to each address, and TCP and UDP to the port at it. It is only a sieve: `answer::read_answer` checks every frame again.
+/// Passes ICMP to each address, and TCP and UDP to the port at each address. The filter only reduces the
+/// load: `answer::read_answer` checks every frame again.
 pub(super) fn compile_filter(wanted: &WantedPackets) -> Vec<ClassicInsn> {
     // A loaded half word has sixteen bits, so it never equals the number that means "no port".
     let port = wanted.port.map_or(u32::MAX, u32::from);
-    // The jump stands before `PASS_INSTRUCTION, DROP_INSTRUCTION`: it leads to the first if the port is ours.
+    // The jump precedes `PASS_INSTRUCTION, DROP_INSTRUCTION`. If the port is ours, it leads to the first of
+    // them.
     compile_addresses(&wanted.addresses, jump_if_equal(port, 0, 1))
 }
 
@@ -60,7 +63,8 @@ fn compile_addresses(addresses: &[IpAddr], port: ClassicInsn) -> Vec<ClassicInsn
     program
 }
 
-/// Passes the wanted frames to this address; falls through behind its last instruction if the frame has another address.
+/// Passes the wanted frames to this address. If the frame has another address, the program continues
+/// after the last instruction.
 fn ipv4_block(ip: Ipv4Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
     let body = vec![
         // IP protocol: 1 (ICMP) jumps to PASS, 6 (TCP) and 17 (UDP) continue with the destination port, every
@@ -115,7 +119,7 @@ struct LoadCondition {
     value: u32,
 }
 
-/// Runs the body if every load gives its value; jumps behind the body otherwise.
+/// Runs the body if all loads give their values; otherwise the program continues after the body.
 fn guard_instructions(conditions: &[LoadCondition], body: Vec<ClassicInsn>) -> Vec<ClassicInsn> {
     let mut program = Vec::new();
     for (nth, condition) in conditions.iter().enumerate() {

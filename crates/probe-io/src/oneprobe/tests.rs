@@ -88,7 +88,7 @@ fn run(lab: &ProbeLab, port: u16, is_faulty: bool) -> (OneprobeEndReason, Onepro
     let way = path::find_path(Some(&lab.near), target, None).unwrap();
     let hush = SilencedPort::reserve_any_port(Some(&lab.near), way.ends.source).unwrap();
     let wanted = WantedPackets { addresses: vec![way.ends.source], port: Some(hush.port()) };
-    let mut ear = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
+    let mut listener = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
     let plain = PlainRelease::open(&way);
     let release: Box<dyn FrameRelease> =
         if is_faulty { Box::new(FaultySegments { plain, pairs: 0, held: None }) } else { Box::new(plain) };
@@ -96,7 +96,7 @@ fn run(lab: &ProbeLab, port: u16, is_faulty: bool) -> (OneprobeEndReason, Onepro
     let mut machine = OneprobeMachine::new(MANNER, HttpRequest::new("lab.example", "/", None));
     let own_port = hush.port();
     let mut talk =
-        OneprobeDriver { way: &way, port, own_port, dispatcher: &mut dispatcher, listener: &mut ear };
+        OneprobeDriver { way: &way, port, own_port, dispatcher: &mut dispatcher, listener: &mut listener };
     let end = talk.run_series(&mut machine, &|| false, &mut |_| {}).unwrap();
     (end, machine.report().0.clone())
 }

@@ -14,13 +14,13 @@ fn ask<T>(
     found: impl Fn(AnswerContent<'_>) -> Option<T>,
 ) -> (T, ProbeStamp, u64) {
     let wanted = WantedPackets { addresses: vec![way.ends.source], port };
-    let mut ear = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
+    let mut listener = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
     let at = send(way, frame);
     let deadline = clock::monotonic_ns() + 5_000_000_000;
     let mut heard = None;
     while heard.is_none() && clock::monotonic_ns() < deadline {
-        ear.wait_for_frames(Nanos::from_millis(50)).unwrap();
-        ear.receive_waiting_frames(|one| {
+        listener.wait_for_frames(Nanos::from_millis(50)).unwrap();
+        listener.receive_waiting_frames(|one| {
             let answer = one.read_answer().filter(|answer| answer.is_sound);
             if let Some(it) = answer.and_then(|answer| found(answer.content)) {
                 heard = Some((it, one.at));
@@ -107,12 +107,12 @@ fn silenced_port_receives_answers_but_sends_no_reset() {
     let there = PortLocation { namespace: Some(lab.far.clone()), interface: "b".into() };
     let index = NamespaceLinks::open_in(&far).unwrap().find_link_by_name("b").unwrap().index;
     let wanted = WantedPackets { addresses: vec![way.ends.target], port: Some(target_port) };
-    let mut far_ear = PacketListener::open_at_interface(&there, index, &wanted).unwrap();
+    let mut far_listener = PacketListener::open_at_interface(&there, index, &wanted).unwrap();
     let (answer, _, _) = ask(&way, Some(hush.port()), &frame, flags_of);
     assert_eq!(answer, (flags::SYN | flags::ACK, 1_001));
     std::thread::sleep(std::time::Duration::from_millis(50));
     let mut seen = Vec::new();
-    far_ear.receive_waiting_frames(|heard| {
+    far_listener.receive_waiting_frames(|heard| {
         seen.extend(heard.read_answer().and_then(|answer| flags_of(answer.content)).map(|(flags, _)| flags));
     });
     assert_eq!(seen, [flags::SYN]);

@@ -59,9 +59,10 @@ fn session(lab: &ProbeLab, key: Option<SessionKey>) {
             run_reflector(&mut socket, &mut reflector, &|ip| ip.is_ipv4(), &|_| done.load(Ordering::Acquire))
         });
         let wanted = WantedPackets { addresses: vec![line.way.ends.source], port: Some(hush.port()) };
-        let ear = PacketListener::open_at_interface(&line.way.location, line.way.index, &wanted).unwrap();
+        let listener =
+            PacketListener::open_at_interface(&line.way.location, line.way.index, &wanted).unwrap();
         let asked = AskOptions { answer: Nanos::from_millis(500), stop: &|| false };
-        let outcome = ask::run_lines(&mut [line], &mut [ear], asked, &mut |_| {}).unwrap().remove(0);
+        let outcome = ask::run_lines(&mut [line], &mut [listener], asked, &mut |_| {}).unwrap().remove(0);
         done.store(true, Ordering::Release);
         (outcome, reflecting.join().unwrap().unwrap())
     });

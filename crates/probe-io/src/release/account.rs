@@ -1,4 +1,5 @@
-//! Accounts for each frame of a train: fetches its stamps, converts them to this node's clock, and flags contradictions and lateness.
+//! Collects the stamps of each frame of a train, converts them to this node's clock, and
+//! flags contradictions and lateness.
 //!
 //! Invariant: a flag is set only if the intervals of the stamps allow no other conclusion.
 
@@ -11,14 +12,14 @@ use packetrig_sys::ethtool::StampAbilities;
 use packetrig_sys::stamping::{self, KernelReport, PacketStamps, WantedStamps};
 use packetrig_units::{MonoTime, Nanos};
 
-/// Time after the last frame in which a stamp may still come.
+/// Time after the last frame during which stamps may still arrive.
 const STAMP_TIMEOUT: Nanos = Nanos::from_millis(20);
 const ACCOUNT_CHECK_INTERVAL: Nanos = Nanos::from_micros(100);
 
 /// Reads all departure reports that a socket has.
 type DepartureReports<'a> = dyn Fn(&mut dyn FnMut(KernelReport)) -> Result<usize, packetrig_sys::Error> + 'a;
 
-/// The part of the account that lasts from train to train.
+/// The state that is kept from train to train.
 #[derive(Debug)]
 pub(super) struct ReleaseAccount {
     wanted: WantedStamps,
@@ -55,8 +56,9 @@ impl ReleaseAccount {
         }
     }
 
-    /// Fetches the stamps of a train through `reports`, after the kernel got its first `given` frames. `times` are the release times that
-    /// were given with the frames, if any: a report of a drop names only this time.
+    /// Fetches the stamps of a train through `reports`, after the kernel accepted its first `given` frames.
+    /// `times` are the release times that were given with the frames, if any; a report of a dropped frame
+    /// contains only this time.
     pub(super) fn fetch_stamps(
         &mut self,
         given: usize,
@@ -87,7 +89,7 @@ impl ReleaseAccount {
             clock::sleep_until_ns((now() + ACCOUNT_CHECK_INTERVAL).as_nanos());
         }
         self.add_departure_stamps(&found, gone);
-        // Frames that the kernel did not get cannot lack a stamp.
+        // Frames that the kernel did not accept cannot lack a stamp.
         for gone in &mut gone[..given] {
             if gone.departures.len() < stages.iter().filter(|wanted| **wanted).count()
                 && !gone.flags.contains(&ProbeFlag::Dropped)
@@ -125,7 +127,7 @@ impl ReleaseAccount {
         }
     }
 
-    /// Flags each frame that its stamps prove late, early or contradictory.
+    /// Flags each frame whose stamps prove that it was late, early or contradictory.
     pub(super) fn flag_train_timing(&self, train: &TrainRelease, gone: &mut [DepartedFrame]) {
         for (index, gone) in gone.iter_mut().enumerate() {
             flag_frame_timing(train.due_time_at(index), self.tolerance, gone);
@@ -137,7 +139,7 @@ impl ReleaseAccount {
 fn convert_stamp(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> ProbeStamp {
     let one = before.to_monotonic(at);
     let other = after.to_monotonic(at);
-    // The outer ends of both conversions, because the clock may have been set between them.
+    // The outer ends of both conversions are used, because the clock may have been set between them.
     let lo = one.saturating_sub(before.bound_ns).min(other.saturating_sub(after.bound_ns));
     let hi = one.saturating_add(before.bound_ns).max(other.saturating_add(after.bound_ns));
     ProbeStamp::between_readings(StampSource::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
@@ -168,7 +170,7 @@ fn flag_frame_timing(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) 
     if let Some(left) = gone.released.or(left) {
         // The earliest upper bound of all stamps decides "early": a driver's stamp is often narrower than the call around it.
         let earliest = own.map(|departure| departure.stamp.hi).fold(left.hi, u64::min);
-        // Late only if even the earliest possible time is too late.
+        // A frame is late only if even its earliest possible departure is too late.
         if left.lo > (due + tolerance).as_nanos() {
             gone.flags.push(ProbeFlag::Late);
         } else if earliest < due.as_nanos().saturating_sub(tolerance.as_u64()) {
@@ -180,7 +182,8 @@ fn flag_frame_timing(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) 
     }
 }
 
-/// The order is: handed over, queued, released, to the driver. A stage contradicts it only if it ended before the earlier one began.
+/// The order is: handed over, queued, released, given to the driver. A stage contradicts it only if it ended
+/// before an earlier stage began.
 fn is_contradictory(gone: &DepartedFrame) -> bool {
     let queued = monotonic_stamp_of(gone, DepartureStage::Queue);
     let driver = monotonic_stamp_of(gone, DepartureStage::Driver);

@@ -11,13 +11,13 @@ use packetrig_probe::{DepartureStage, ReleaseMechanism};
 #[derive(Debug)]
 pub struct MechanismCapability {
     pub mechanism: ReleaseMechanism,
-    /// Reason why it cannot be used; `None`: it can.
+    /// Reason why the mechanism cannot be used; `None` if it can.
     pub obstacle: Option<Error>,
     /// Stages of a departure that are stamped. The release itself is always known, except with `fq`, `etf` and `launch`.
     pub stages: Vec<DepartureStage>,
 }
 
-/// Opens each mechanism for a moment. It sends nothing.
+/// Tries to open each mechanism for a moment, without sending anything.
 pub fn find_capabilities(location: &PortLocation) -> Result<Vec<MechanismCapability>, Error> {
     let place = ReleaseInterface::look_up_interface(location)?;
     let all = ReleaseMechanism::ALL.into_iter().map(|mechanism| MechanismCapability {
@@ -33,13 +33,14 @@ fn try_mechanism(
     place: &ReleaseInterface,
     mechanism: ReleaseMechanism,
 ) -> Result<(), Error> {
-    let options = ReleaseOptions::usual();
+    let options = ReleaseOptions::common();
     match mechanism {
         // The program is opened without the worker's thread: loading it alone shows whether the kernel accepts it.
         ReleaseMechanism::Gate => gate::GateRelease::open_at(place, &options).map(drop),
         ReleaseMechanism::Live => live::LiveRelease::open_at(place, &options).map(drop),
         ReleaseMechanism::Fq | ReleaseMechanism::Etf | ReleaseMechanism::Launch => {
-            // The discipline first: without it, the socket opens all the same, and departure times are ignored.
+            // The queueing discipline is checked first: without it, the socket opens nevertheless, but
+            // departure times are ignored.
             check_discipline(place, mechanism)?;
             open_release(location, mechanism, options).map(drop)
         }

@@ -1,4 +1,5 @@
-//! The only way out for probes: a mechanism behind a budget and, on a node of a fleet, behind the gate of the node's lease.
+//! The only way to send probes: a mechanism behind a budget and, on a node of a fleet, behind the gate
+//! of the node's lease.
 //!
 //! Invariant: a frame that the budget refuses is not given to the mechanism, nor are the later frames of the
 //! same train. When the gate is shut, the mechanism gets no more frames.
@@ -72,7 +73,7 @@ impl ReleaseDispatcher {
         gone: &mut Vec<DepartedFrame>,
     ) -> Result<Option<BudgetExceeded>, Error> {
         let mut refused = None;
-        // The gate comes first: a train that the gate stops uses no budget.
+        // The gate is checked first, so that a train that it stops uses no budget.
         if self.gate.remaining_time() == Some(Nanos::ZERO) {
             gone.resize(gone.len() + train.len(), DepartedFrame::new_unsent());
             return Ok(Some(BudgetExceeded::Lease));

@@ -13,7 +13,7 @@ use packetrig_sys::hold::{self, GatedFrame};
 use packetrig_sys::packet::{FrameOptions, FrameSocket, ReleaseClock};
 use packetrig_units::{MonoTime, Nanos};
 
-/// Reserve for the call itself: it must reach the program when the longest hold suffices.
+/// Margin for the send call: the frame must reach the program when the remaining time is at most the longest hold time.
 const GATE_CALL_MARGIN: Nanos = Nanos::from_micros(50);
 
 pub(super) struct GateRelease {
@@ -21,7 +21,7 @@ pub(super) struct GateRelease {
     socket: FrameSocket,
     account: ReleaseAccount,
     ahead: Nanos,
-    /// Frames are handed over so early that a late wake-up does no harm.
+    /// True if frames are handed over so early that a late wake-up does no harm.
     sleeps: bool,
 }
 
@@ -57,11 +57,11 @@ impl GateRelease {
 
 /// Time between handing a frame over and its departure, limited to the time for which the program may hold it.
 pub(super) fn limit_hold_time(ahead: Nanos) -> Nanos {
-    // The program in the kernel sends a frame that is due later than this at once.
+    // The kernel program holds no frame longer than `MAX_HELD_NS`: a frame that is due later is sent immediately.
     ahead.min(Nanos::new(hold::MAX_HELD_NS - GATE_CALL_MARGIN.as_u64()))
 }
 
-/// Enters the kernel program's record of a frame.
+/// Copies the kernel program's record of a frame into the departed frame.
 pub(super) fn record_gated_frame(held: GatedFrame, gone: &mut DepartedFrame) {
     let at = MonoTime::from_nanos;
     gone.released =
@@ -82,7 +82,8 @@ impl MechanismSender for GateRelease {
         let sent = send_each_frame(gone, |index, gone| {
             let due = train.due_time_at(index);
             let early = due - self.ahead;
-            // A lead that is shorter than a wake-up may be late must be spun, not slept.
+            // If the lead is shorter than the possible delay of a wake-up, the thread must spin instead of
+            // sleep.
             let at = if self.sleeps {
                 pace.sleep_and_warm(early, due).at
             } else {

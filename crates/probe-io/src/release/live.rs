@@ -1,6 +1,6 @@
-//! `live`: the kernel makes the frames, and our XDP program releases each at its departure time, a train in one call. No other part of the
-//! machine sees the frames leave: no queue, no capture, no kernel stamps. The program's next call shows that the driver has the previous
-//! frame, so the kernel calls the program once more after the last frame.
+//! `live`: our XDP program in the kernel creates each frame and releases it at its departure time, a whole train in one
+//! call. The frames pass no queue and no capture, and get no kernel stamps. The program's next call shows that the
+//! driver has the previous frame, so the kernel calls the program once more after the last frame.
 
 use super::account::ReleaseAccount;
 use super::gate::{limit_hold_time, record_gated_frame};
@@ -17,7 +17,7 @@ use packetrig_sys::{UnsupportedFeature, netdev};
 use packetrig_units::{MonoTime, Nanos};
 use std::ops::Range;
 
-/// Frames with shorter distances than this are sent in one call. In between, the processor does nothing else.
+/// Frames that are closer together than this are sent in one call. Meanwhile the processor does nothing else.
 const SINGLE_CALL_DISTANCE: Nanos = Nanos::from_micros(300);
 /// Number of calls without a frame sent after which the frame counts as stuck.
 const MAX_CALLS_WITHOUT_FRAME: usize = 100;
@@ -31,26 +31,26 @@ pub(super) struct LiveRelease {
 
 /// The result of one call.
 struct SendCallResult {
-    /// True if the driver got all frames of the call at once.
+    /// True if the driver got all frames of this call at once.
     together: bool,
-    /// One more than the number of its last frame.
+    /// Number after that of the last frame of this call.
     end: u64,
 }
 
 impl LiveRelease {
     pub(super) fn open_at(place: &ReleaseInterface, release_options: &ReleaseOptions) -> Result<Self, Error> {
         // Kernels before 6.3 do not report the features of a driver: try it there.
-        let can =
-            netdev::xdp_features(&place.netns, place.link.index).map_or(true, |features| features.transmit);
+        let can = netdev::read_xdp_features(&place.netns, place.link.index)
+            .map_or(true, |features| features.transmit);
         if !can {
             return Err(Error::Mechanism {
                 mechanism: ReleaseMechanism::Live,
                 interface: place.name.clone(),
                 source: Box::new(UnsupportedFeature {
                     feature: "sending live frames",
-                    needs: "a driver that takes redirected frames (of a virtual cable: GRO or an XDP program at the far end)"
+                    needs: "a driver that takes redirected frames (for a veth: GRO or an XDP program at the far end)"
                         .into(),
-                    found: format!("{} does not", place.name),
+                    found: format!("the driver of {} does not take them", place.name),
                 }),
             });
         }
@@ -64,12 +64,13 @@ impl LiveRelease {
         })
     }
 
-    /// Gives the program as many frames of the train as it has room for, from `next` on. Returns the first one that had no room.
+    /// Gives the program as many frames of the train as it has room for, beginning at `next`. Returns the
+    /// index of the first frame without room.
     fn fill_program_slots(&mut self, train: &TrainRelease, next: usize, gone: &mut [DepartedFrame]) -> usize {
         let mut index = next;
         while index < train.len() {
             let at = now();
-            if !self.train.deliver_frame_to_intake(train.due_time_at(index).as_nanos(), train.frame(index)) {
+            if !self.train.try_queue_frame(train.due_time_at(index).as_nanos(), train.frame(index)) {
                 break;
             }
             gone[index].handed_over = Some(ProbeStamp::between_readings(StampSource::Program, at, now()));
@@ -78,8 +79,8 @@ impl LiveRelease {
         index
     }
 
-    /// Sends frame `from` and the frames that follow closely, if they were given already. The driver gets
-    /// frames of one departure time at once.
+    /// Sends frame `from` and the frames that follow closely, as far as they were given to the program. The
+    /// driver gets frames with the same departure time at once.
     fn send_next_batch(
         &mut self,
         train: &TrainRelease,
@@ -89,9 +90,12 @@ impl LiveRelease {
     ) -> Result<SendCallResult, Error> {
         // The kernel gives a batch to the driver when its last frame is made. So only frames of one departure
         // time may share a batch; a frame with its own departure time is a batch of one.
-        let together = frames_within(train, from..given, Nanos::ZERO);
-        let most =
-            if together > 1 { together } else { frames_within(train, from..given, SINGLE_CALL_DISTANCE) };
+        let together = count_frames_within(train, from..given, Nanos::ZERO);
+        let most = if together > 1 {
+            together
+        } else {
+            count_frames_within(train, from..given, SINGLE_CALL_DISTANCE)
+        };
         // The program itself waits for the remaining time, so the call only has to begin early enough.
         pace.sleep_and_warm(train.due_time_at(from) - self.ahead, train.due_time_at(from));
         let began = now();
@@ -100,10 +104,10 @@ impl LiveRelease {
         Ok(SendCallResult { together: together > 1, end })
     }
 
-    /// Enters the record of frame `number`, one of the frames that this call sent.
+    /// Records the departure of frame `number`, which this call sent.
     fn record_sent_frame(&self, number: u64, call: &SendCallResult, gone: &mut DepartedFrame) {
         let held = self.train.gated_frame(number);
-        // The program leaves a 0 for a frame that it could not make.
+        // The release time is 0 if the program could not create the frame.
         if held.released_ns == 0 {
             gone.flags.push(ProbeFlag::Dropped);
             return;
@@ -119,8 +123,8 @@ impl LiveRelease {
     }
 }
 
-/// The first frames of `range` with distances of at most `most`.
-fn frames_within(train: &TrainRelease, range: Range<usize>, most: Nanos) -> usize {
+/// Counts how many frames at the beginning of `range` follow each other within at most `most`.
+fn count_frames_within(train: &TrainRelease, range: Range<usize>, most: Nanos) -> usize {
     1 + (range.start + 1..range.end)
         .take_while(|index| train.due_time_at(*index).since(train.due_time_at(*index - 1)) <= most)
         .count()
@@ -153,15 +157,15 @@ impl MechanismSender for LiveRelease {
             let call = self.send_next_batch(train, sent, given, pace)?;
             let off = frames_in_memory(call.end - first);
             in_vain = if off == sent { in_vain + 1 } else { 0 };
-            // Only the frames of this call are entered: earlier frames have their record, and the program
-            // reuses its slots.
+            // Only frames of this call are recorded: earlier frames have their record, and the program reuses
+            // its slots.
             for (number, gone) in (first..).zip(&mut *gone).take(off).skip(sent) {
                 self.record_sent_frame(number, &call, gone);
             }
             sent = off;
         }
         // Frames that stayed with the program would leave with the next train.
-        self.train.withdraw_unsent();
+        self.train.drop_unsent_frames();
         for gone in &mut gone[sent..] {
             gone.flags.push(ProbeFlag::Dropped);
         }

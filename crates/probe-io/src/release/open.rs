@@ -1,4 +1,4 @@
-//! Opening a mechanism at an interface.
+//! Opens release mechanisms at an interface.
 
 use super::direct::DirectRelease;
 use super::gate::GateRelease;
@@ -82,15 +82,15 @@ pub(super) fn flag_if_queue_full(
     }
 }
 
-/// Frames of a train that were given to the kernel, and the result.
+/// Result of sending the frames of a train one by one.
 pub(super) struct SentFrames {
-    /// Frames before the first that the kernel refused for another reason than lack of room.
+    /// Number of frames before the first one that the kernel refused for another reason than lack of room.
     pub(super) count: usize,
     pub(super) result: Result<(), Error>,
 }
 
-/// Sends each frame in turn, until one is refused. The kernel has numbered the earlier frames: their stamps
-/// come in any case.
+/// Sends each frame in turn, until one is refused. The stamps of earlier frames arrive in any case, because
+/// the kernel has numbered these frames.
 pub(super) fn send_each_frame(
     gone: &mut [DepartedFrame],
     mut send: impl FnMut(usize, &mut DepartedFrame) -> Result<(), Error>,

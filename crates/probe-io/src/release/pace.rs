@@ -1,7 +1,8 @@
 //! Waits for a departure time: sleeps, or sleeps and then spins.
 //!
-//! A [`ReleasePace`] belongs to the thread that it prepared. A real-time thread that spins blocks all other threads on its processor.
-//! So after [`MAX_SPUN`] of spinning within [`SPIN_WINDOW`] it becomes an ordinary thread until the window is over.
+//! A [`ReleasePace`] belongs to the thread that it prepared. A real-time thread that spins blocks all other
+//! threads on its processor. So after spinning for [`MAX_SPUN`] within [`SPIN_WINDOW`], the thread becomes an
+//! ordinary thread until the window ends.
 //!
 //! Invariant: waiting never ends before the departure time.
 
@@ -13,7 +14,7 @@ use packetrig_units::{MonoTime, Nanos};
 
 const SPIN_WINDOW: Nanos = Nanos::from_millis(1_000);
 const MAX_SPUN: Nanos = Nanos::from_millis(500);
-/// Distance of two clock readings of a spin above which something else had the processor in between.
+/// If two consecutive clock readings of a spin are further apart than this, another task had the processor in between.
 pub(super) const STOLEN_CPU_THRESHOLD: Nanos = Nanos::from_micros(20);
 
 /// Length of a sleep after which the CPU caches count as cold.
@@ -22,7 +23,7 @@ const COLD_CACHE_SLEEP: Nanos = Nanos::from_micros(200);
 /// The end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SpinWaitOutcome {
-    /// The reading of the clock that ended it.
+    /// The clock reading that ended the wait.
     pub(super) at: MonoTime,
     /// True if the thread lost its processor during the wait.
     pub(super) stolen: bool,
@@ -48,27 +49,30 @@ impl ReleasePace {
         if let Some(cpu) = options.cpu {
             sched::pin_thread(cpu)?;
         }
-        // The kernel may wake a thread up to its timer slack late (50 us by default): with 1 ns, the median wake-up is 26 us late, not 74.
+        // The kernel may wake a thread late, by up to its timer slack (50 us by default). With a slack of 1
+        // ns, the median wake-up is 26 us late instead of 74 us.
         clock::set_timer_slack(options.slack.as_u64())?;
         let mut priority = options.priority;
         if let Some(Err(error)) = priority.map(sched::request_fifo) {
-            remarks.push(format!("without real-time priority: {error}"));
+            remarks.push(format!("the sender runs without real-time priority: {error}"));
             priority = None;
         }
         Ok(Self { spin_from: options.spin_from, priority, warm, duty: SpinBudget::default(), remarks })
     }
 
-    /// Sleeps until shortly before the deadline, warms up and spins until it.
+    /// Sleeps until shortly before the deadline, warms up the send path, and spins until the deadline.
     pub(super) fn spin_until_deadline(&mut self, until: MonoTime) -> SpinWaitOutcome {
         self.adjust_scheduling_class();
-        // Warming comes out of the sleep, not out of the spin: the spin must still cover a late wake-up.
+        // The time for warming up is taken from the sleep, not from the spin, because the spin must still
+        // cover a late wake-up.
         let warming = self.warm.as_ref().map_or(Nanos::ZERO, |_| MAX_WARM_UP_TIME);
         let awake = until - (self.spin_from + warming);
         let began = self.sleep_and_warm(awake, until).at;
         let mut at = began;
         let mut longest = Nanos::ZERO;
-        // The loop reads the clock all the time, so a gap between two readings shows that the thread did not run: an interrupt, another
-        // thread, or a hypervisor that gave the processor to another guest.
+        // The loop reads the clock continuously, so a gap between two readings shows that the thread did not
+        // run: because of an interrupt, another thread, or a hypervisor that gave the processor to another
+        // guest.
         while at < until {
             clock::spin_hint();
             let next = now();
@@ -79,7 +83,7 @@ impl ReleasePace {
         SpinWaitOutcome { at, stolen: longest > STOLEN_CPU_THRESHOLD }
     }
 
-    /// Sleeps until `until` and warms up, if there is time for that before `busy_from`.
+    /// Sleeps until `until`, and then warms up the send path if there is time for that before `busy_from`.
     pub(super) fn sleep_and_warm(&mut self, until: MonoTime, busy_from: MonoTime) -> SpinWaitOutcome {
         let began = now();
         let waited = sleep_until(until);
@@ -96,11 +100,12 @@ impl ReleasePace {
         self.adjust_scheduling_class();
     }
 
-    /// Leaves the real-time class, or returns to it.
+    /// Leaves the real-time scheduling class or returns to it, as the spin budget requires.
     fn adjust_scheduling_class(&mut self) {
         let Some(priority) = self.priority else { return };
         match self.duty.scheduling_class_change(now()) {
-            // `prepare_thread` could change the class, so this works, too. If not, the thread keeps its class, and lateness is still flagged.
+            // `prepare_thread` could change the class, so this call works, too. If it fails, the thread keeps
+            // its class, and lateness is flagged as usual.
             Some(SchedulingClassChange::Rest) => drop(sched::return_to_ordinary_scheduling()),
             Some(SchedulingClassChange::Work) => drop(sched::request_fifo(priority)),
             None => {}
@@ -143,7 +148,7 @@ impl SpinBudget {
         self.spun += to.since(from);
     }
 
-    /// The change of class that is due now, if any.
+    /// Returns the change of scheduling class that is due now, if any, and records it.
     fn scheduling_class_change(&mut self, now: MonoTime) -> Option<SchedulingClassChange> {
         // Half a second per second is below the kernel's own limit for real-time threads (sched_rt_runtime_us, 950 ms per s). Beyond
         // that limit, the kernel would stop the thread for the rest of the period, in the middle of a wait.
@@ -166,7 +171,7 @@ mod tests {
 
     #[test]
     fn waiting_never_ends_early() {
-        let options = ReleaseOptions { priority: None, ..ReleaseOptions::usual() };
+        let options = ReleaseOptions { priority: None, ..ReleaseOptions::common() };
         std::thread::spawn(move || {
             let mut pace = ReleasePace::prepare_thread(&options, None).unwrap();
             for ahead in [0, 1_000, 50_000, 300_000] {

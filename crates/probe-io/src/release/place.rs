@@ -29,7 +29,8 @@ impl ReleaseInterface {
         Ok(Self { netns, link, name, stamps })
     }
 
-    /// The departure stamps that it can give. `queued`: whether the mechanism's frames pass a queueing discipline.
+    /// The departure stamps that the interface can give. `queued`: whether the frames of the mechanism
+    /// pass a queueing discipline.
     pub(super) const fn wanted_stamps(&self, queued: bool) -> WantedStamps {
         WantedStamps {
             queued,

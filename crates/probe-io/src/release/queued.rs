@@ -1,7 +1,7 @@
 //! `fq`, `etf`, `launch`: frames are handed over early with their departure times (SO_TXTIME), and the
 //! queueing discipline or the network card releases them.
 //!
-//! Any other discipline ignores departure times silently. So `open_at` reads back which discipline the interface has.
+//! Any other discipline silently ignores departure times. So `open_at` checks which discipline the interface has.
 
 use super::account::ReleaseAccount;
 use super::open::{flag_if_queue_full, send_each_frame};
@@ -19,7 +19,7 @@ use packetrig_units::{MonoTime, Nanos};
 
 /// The number of `CLOCK_TAI`.
 const CLOCK_TAI_ID: i32 = 11;
-/// Frames that `fq` holds of one socket (`flow_limit`), unless the kernel reports another number.
+/// Maximum number of frames of one socket that `fq` holds (`flow_limit`), unless the kernel reports another number.
 const FQ_FLOW_LIMIT: usize = 100;
 
 pub(super) struct QueuedRelease {
@@ -27,7 +27,7 @@ pub(super) struct QueuedRelease {
     account: ReleaseAccount,
     ahead: Nanos,
     clock: ReleaseClock,
-    /// Frames that may wait at once.
+    /// Maximum number of frames that may wait at once.
     most: usize,
     /// Largest lateness with which the discipline releases a frame.
     slack: Nanos,
@@ -98,11 +98,11 @@ impl QueuedRelease {
     }
 }
 
-/// Offset of `CLOCK_TAI` against `CLOCK_MONOTONIC`: whole seconds beside the real-time clock, which is compared.
-fn tai_ahead() -> u64 {
+/// `CLOCK_TAI` minus `CLOCK_MONOTONIC` in nanoseconds: the measured offset of the real-time clock plus whole seconds.
+fn tai_minus_monotonic_ns() -> u64 {
     const SECOND: u64 = 1_000_000_000;
     // The two calls are some nanoseconds apart, and the true difference is a whole number of leap seconds, so
-    // it is rounded.
+    // the result is rounded.
     let seconds = (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + SECOND / 2) / SECOND;
     // Below zero only if the wall clock shows a time before 1970 plus the uptime: no release time can be right then.
     clock::realtime_offset().offset_ns.max(0).cast_unsigned() + seconds * SECOND
@@ -116,17 +116,18 @@ impl MechanismSender for QueuedRelease {
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
         self.account.begin_train();
-        let tai_ahead = tai_ahead();
+        let tai_ahead = tai_minus_monotonic_ns();
         let mut times = std::mem::take(&mut self.times);
         times.clear();
         times.extend((0..train.len()).map(|index| self.release_time(train.due_time_at(index), tai_ahead)));
-        // The list goes back, so its memory serves the next train, too.
+        // The list is stored again, so that its memory is reused for the next train.
         self.times = times;
         let sent = send_each_frame(gone, |index, gone| {
             let early = train.due_time_at(index) - self.ahead;
-            // The discipline holds at most `most` frames: frame n is handed over when frame n - most has surely left.
+            // The discipline holds at most `most` frames, so frame n is handed over when frame n - most has
+            // certainly left.
             let room = index.checked_sub(self.most).map(|before| train.due_time_at(before) + self.slack);
-            // Both conditions must hold: the hold is short enough, and the discipline has room.
+            // Both conditions must hold: the frame is not held for too long, and the discipline has room.
             let at = sleep_until(room.map_or(early, |room| room.max(early))).at;
             let sent = self.socket.send_frame_at(train.frame(index), self.times[index]);
             let call = ProbeStamp::between_readings(StampSource::Program, at, now());
@@ -134,7 +135,7 @@ impl MechanismSender for QueuedRelease {
             gone.handed_over = Some(call);
             Ok(())
         });
-        // The frames are still in the discipline. Their stamps come when it lets them go.
+        // The frames are still in the discipline. Their stamps arrive when it releases them.
         if let Some(last) = sent.count.checked_sub(1) {
             sleep_until(train.due_time_at(last) + self.slack);
         }
@@ -154,7 +155,7 @@ mod tests {
 
     #[test]
     fn tai_offset_matches_monotonic_clock() {
-        let ahead = tai_ahead();
+        let ahead = tai_minus_monotonic_ns();
         let before = clock::monotonic_ns() + ahead;
         let tai = clock::tai_ns();
         let after = clock::monotonic_ns() + ahead;

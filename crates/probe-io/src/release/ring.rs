@@ -1,5 +1,5 @@
-//! `ring`: all frames of a train lie ready in a transmit ring. One call at the departure time of the first
-//! frame hands them to the driver, back to back.
+//! `ring`: all frames of a train are written to a transmit ring in advance. One call at the departure time of
+//! the first frame hands them to the driver, back to back.
 //!
 //! Only the first departure time is kept: a frame that is due later leaves early, and is flagged.
 
@@ -45,7 +45,7 @@ impl RingRelease {
     }
 
     fn fill_slots(&mut self, train: &TrainRelease) -> Result<(), Error> {
-        // The whole train is checked first: half of one in the ring would leave with the next kick.
+        // The whole train is checked first, because a part of it in the ring would leave with the next kick.
         let refused = Error::Train {
             mechanism: ReleaseMechanism::Ring,
             most: self.slots.capacity(),
@@ -88,11 +88,14 @@ impl MechanismSender for RingRelease {
                 break;
             }
         }
-        // One stamp serves all frames: each left between the last clock reading before the kick and now.
+        // One stamp is valid for all frames: each left between the last clock reading before the kick and
+        // now.
         let call = ProbeStamp::between_readings(StampSource::Program, waited.at, now());
-        // Frames still in the ring would leave with the next train's kick: take them back.
+        // Frames that are still in the ring would leave with the kick of the next train, so they are
+        // withdrawn.
         self.slots.withdraw_untaken();
-        // The kernel takes frames in order, and `fill_slots` has checked their lengths: the refused ones are the last ones.
+        // The kernel takes frames in order, and `fill_slots` has checked their lengths, so the refused frames
+        // are the last ones.
         let taken = train.len() - frames_in_memory(self.slots.counts().refused - refused);
         for (index, gone) in gone.iter_mut().enumerate() {
             if index >= taken {

@@ -133,7 +133,7 @@ fn sleeping_sender_is_never_early_and_stamped_twice() {
 #[test]
 fn spinning_sender_is_never_early_with_stamps_disabled() {
     let Some(mut lab) = Lab::new() else { return };
-    let options = ReleaseOptions { stamps: false, ..ReleaseOptions::usual() };
+    let options = ReleaseOptions { stamps: false, ..ReleaseOptions::common() };
     let gone = holds(&mut lab, ReleaseMechanism::Spin, options, Nanos::from_micros(10));
     are_stamped(&gone, &[]);
 }
@@ -141,11 +141,12 @@ fn spinning_sender_is_never_early_with_stamps_disabled() {
 #[test]
 fn ring_releases_whole_train_at_first_departure_time() {
     let Some(mut lab) = Lab::new() else { return };
-    let gone = holds(&mut lab, ReleaseMechanism::Ring, ReleaseOptions::usual(), Nanos::ZERO);
+    let gone = holds(&mut lab, ReleaseMechanism::Ring, ReleaseOptions::common(), Nanos::ZERO);
     are_stamped(&gone, &[DepartureStage::Driver]);
     assert!(gone.chunks(40).all(|train| train.iter().all(|gone| gone.released == train[0].released)));
     // The ring does not keep later departure times, and it says so.
-    let mut release = open_release(&lab.location(), ReleaseMechanism::Ring, ReleaseOptions::usual()).unwrap();
+    let options = ReleaseOptions::common();
+    let mut release = open_release(&lab.location(), ReleaseMechanism::Ring, options).unwrap();
     let start = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_millis(2);
     let frame = &frames(1)[0];
     let train = [DueFrame { at: start, frame }, DueFrame { at: start + Nanos::from_millis(60_000), frame }];
@@ -163,7 +164,7 @@ fn gate_delays_frames_handed_over_ahead() {
         return println!("skipped: {error}");
     }
     for ahead in [0, 100, 500, 1_000] {
-        let options = ReleaseOptions { ahead: Nanos::from_micros(ahead), ..ReleaseOptions::usual() };
+        let options = ReleaseOptions { ahead: Nanos::from_micros(ahead), ..ReleaseOptions::common() };
         let gone = holds(&mut lab, ReleaseMechanism::Gate, options, GAP);
         are_stamped(&gone, &[DepartureStage::Queue, DepartureStage::Driver]);
         assert!(gone.iter().all(|gone| gone.released.unwrap().source == StampSource::Bpf));
@@ -173,7 +174,7 @@ fn gate_delays_frames_handed_over_ahead() {
 #[test]
 fn live_frames_leave_on_time_if_peer_accepts() {
     let Some(mut lab) = Lab::new() else { return };
-    let refused = open_release(&lab.location(), ReleaseMechanism::Live, ReleaseOptions::usual()).err();
+    let refused = open_release(&lab.location(), ReleaseMechanism::Live, ReleaseOptions::common()).err();
     assert!(
         matches!(refused, Some(Error::Mechanism { mechanism: ReleaseMechanism::Live, .. })),
         "{refused:?}"
@@ -182,7 +183,7 @@ fn live_frames_leave_on_time_if_peer_accepts() {
         return;
     }
     for gap in [Nanos::from_micros(10), Nanos::from_millis(2)] {
-        let gone = holds(&mut lab, ReleaseMechanism::Live, ReleaseOptions::usual(), gap);
+        let gone = holds(&mut lab, ReleaseMechanism::Live, ReleaseOptions::common(), gap);
         are_stamped(&gone, &[DepartureStage::Driver]);
         for gone in &gone {
             let (released, driver) = (gone.released.unwrap(), gone.departures[0].stamp);
@@ -196,7 +197,7 @@ fn live_frames_leave_on_time_if_peer_accepts() {
 fn release_times_are_refused_without_supporting_qdisc() {
     let Some(lab) = Lab::new() else { return };
     for mechanism in [ReleaseMechanism::Fq, ReleaseMechanism::Etf, ReleaseMechanism::Launch] {
-        let error = open_release(&lab.location(), mechanism, ReleaseOptions::usual()).err().unwrap();
+        let error = open_release(&lab.location(), mechanism, ReleaseOptions::common()).err().unwrap();
         let text = error.to_string();
         assert!(matches!(error, Error::Mechanism { .. }) && text.contains("found noqueue"), "{text}");
     }
@@ -208,7 +209,7 @@ fn capabilities_are_what_opening_says() {
     let found = find_capabilities(&lab.location()).unwrap();
     assert_eq!(found.iter().map(|can| can.mechanism).collect::<Vec<_>>(), ReleaseMechanism::ALL);
     for can in &found {
-        let opened = open_release(&lab.location(), can.mechanism, ReleaseOptions::usual());
+        let opened = open_release(&lab.location(), can.mechanism, ReleaseOptions::common());
         assert_eq!(opened.is_ok(), can.obstacle.is_none(), "{can:?}");
     }
     assert!(

@@ -12,9 +12,9 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{FrameOptions, FrameSocket};
 use packetrig_units::Nanos;
 
-/// A warm-up takes at most this long, unless another thread gets the processor.
+/// Maximum duration of a warm-up, unless another thread gets the processor.
 pub(super) const MAX_WARM_UP_TIME: Nanos = Nanos::from_micros(80);
-/// Frames at a time.
+/// Number of frames per warm-up.
 const WARM_UP_FRAMES: usize = 3;
 const WARM_UP_FRAME_BYTES: usize = 60;
 const LOOPBACK_INTERFACE: &str = "lo";
@@ -29,8 +29,8 @@ pub(super) struct WarmRelease {
 }
 
 impl WarmRelease {
-    /// Uses the loopback interface of the namespace of `place`, else that of this process. `None` if neither is up, or if frames are released
-    /// through the loopback interface itself.
+    /// Uses the loopback interface of the namespace of `place`, or else that of this process. `None` if
+    /// neither is up, or if frames are released through the loopback interface itself.
     pub(super) fn open_for_place(place: &ReleaseInterface) -> Option<Self> {
         if place.link.loopback {
             return None;
@@ -53,7 +53,7 @@ impl WarmRelease {
         Some(Self { socket, frame })
     }
 
-    /// Sends the warm-up frames. A frame that is refused has warmed the caches, too.
+    /// Sends the warm-up frames. A refused frame also warms the caches, so errors are ignored.
     pub(super) fn send_warm_up(&self) {
         for _ in 0..WARM_UP_FRAMES {
             drop(self.socket.send_frame(&self.frame));

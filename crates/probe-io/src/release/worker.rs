@@ -1,6 +1,7 @@
 //! The thread that releases frames. It runs in the interface's namespace, with its own priority, processor and timer slack, which end with it.
 //!
-//! Invariant: one train is under way at a time, and one more may wait for its turn; the thread ends before its [`ReleaseWorker`] does.
+//! Invariant: at most one train is being sent, and one more may wait for its turn. The thread ends before its
+//! [`ReleaseWorker`] does.
 
 use super::pace::ReleasePace;
 use super::place::ReleaseInterface;
@@ -17,7 +18,7 @@ use std::thread::JoinHandle;
 
 /// Sends trains by one mechanism. The thread around it is the same for all mechanisms.
 pub(super) trait MechanismSender: Send {
-    /// Sends a train. `gone` has a place for each of its frames.
+    /// Sends a train. `gone` has one element for each of its frames.
     fn send_train(
         &mut self,
         train: &TrainRelease,
@@ -25,7 +26,7 @@ pub(super) trait MechanismSender: Send {
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error>;
 
-    /// The sender has to begin this long before the first departure.
+    /// Minimum time between the call of `send_train` and the first departure.
     fn lead_time(&self) -> Nanos {
         Nanos::ZERO
     }
@@ -53,7 +54,7 @@ pub(super) struct ReleaseWorker {
     card: Option<CardStamping>,
     lead: Nanos,
     longest_frame: usize,
-    /// Jobs that no train needs now, kept for their memory.
+    /// Unused jobs, which are kept to reuse their memory.
     idle: Vec<TrainJob>,
     jobs: Option<SyncSender<TrainJob>>,
     done: Receiver<(TrainJob, Result<(), Error>)>,
@@ -69,15 +70,16 @@ impl ReleaseWorker {
     ) -> Result<Self, Error> {
         let lead = WAKE_UP_TIME + line.lead_time();
         let longest_frame = line.longest_frame().min(ETHERNET + place.link.mtu as usize);
-        // No more trains are begun than both channels take, so neither side ever waits for room. The thread
-        // returns each job, so that its memory is allocated once.
+        // At most `MAX_BEGUN` trains are begun, which fit into both channels, so neither side ever waits for
+        // room. The thread returns each job, so that its memory is allocated only once.
         let (jobs, orders) = sync_channel::<TrainJob>(MAX_BEGUN);
         let (answers, done) = sync_channel(MAX_BEGUN);
         let (ready, is_ready) = sync_channel(1);
         let warm = if options.warm { WarmRelease::open_for_place(place) } else { None };
         let thread = place.netns.spawn_in_namespace(format!("release-{mechanism}"), move || {
             let mut pace = ReleasePace::prepare_thread(&options, warm)?;
-            // The send fails only if `start_thread` has already given up; the loop below then ends at once.
+            // The send fails only if `start_thread` has already returned an error; then the loop below ends
+            // at once.
             let remarks = std::mem::take(&mut pace.remarks);
             drop(ready.send(remarks));
             for mut job in orders {
@@ -118,7 +120,7 @@ impl ReleaseWorker {
 
     /// Joins the thread and returns why it ended.
     fn join_thread(&mut self) -> Error {
-        // The thread ends when its channel closes, so the sender goes before the join.
+        // The thread ends when its channel closes, so the sending half is dropped before the join.
         self.jobs = None;
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(Err(error))) => error.into(),
@@ -188,7 +190,7 @@ impl FrameRelease for ReleaseWorker {
 
 impl Drop for ReleaseWorker {
     fn drop(&mut self) {
-        // Without this, the thread would wait for work for ever, and the join would wait for the thread.
+        // Without this, the thread would wait for work for ever, and the join for the thread.
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
             // Errors of a train were returned by `release_train`; errors of the preparation by `start_thread`.

@@ -22,23 +22,24 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tracing::{info, warn};
 
-/// Clients at a time: each user other than root has an equal part of them, however many the others connect. Root has room for all.
+/// Maximum number of clients at a time. Each user other than root may have an equal part of them, however
+/// many clients other users have. Root may have all of them.
 pub(super) const MAX_CLIENTS: usize = 64;
 /// Minimum and maximum number of clients for one user.
 const CLIENTS_PER_USER_RANGE: std::ops::RangeInclusive<usize> = 4..=16;
-/// Number of clients of each user other than root at a time, if this many users may use the service.
-pub(super) fn clients_of_user(users: usize) -> usize {
+/// Maximum number of clients of each user other than root at a time, if this many users may use the service.
+pub(super) fn max_clients_per_user(users: usize) -> usize {
     (MAX_CLIENTS / users.max(1)).clamp(*CLIENTS_PER_USER_RANGE.start(), *CLIENTS_PER_USER_RANGE.end())
 }
 
 /// Maximum number of connections of one user that wait until they are served.
 const MAX_WAITING_OF_USER: usize = 16;
-/// The pause after a connection that cannot be served at once.
+/// Pause after a connection that cannot be served at once.
 const ADMISSION_PAUSE_NS: u64 = 500_000;
 
 pub(super) type ServiceThread = JoinHandle<Result<(), packetrig_sys::Error>>;
 
-/// Takes connections until the service is to end. Returns the threads that serve them.
+/// Accepts connections until the service is to end. Returns the threads that serve them.
 pub(super) fn serve_clients(
     listener: &SeqpacketListener,
     shared: &Arc<ServiceShared>,
@@ -59,7 +60,7 @@ pub(super) fn serve_clients(
         allowed: BTreeMap::new(),
         refused: Vec::new(),
     };
-    // A service without its outlet would only collect packets.
+    // Without its outlet, the service would only collect packets, so it ends, too.
     while !stop() && !shared.is_ending() && !outlet.is_finished() {
         let mut has_come = false;
         if let Some(stream) = listener.accept_connection_within(STOP_CHECK_INTERVAL_NS)? {
@@ -86,13 +87,13 @@ struct ClientAdmission<'a> {
     netns: &'a NetNs,
     threads: Vec<ServiceThread>,
     waiting: Vec<WaitingConnection>,
-    /// The connections of each user who may use the service: there are few of them, so none is forgotten.
+    /// The allowance of connections of each user. Few users may use the service, so none is forgotten.
     allowed: BTreeMap<u32, WorkAllowance>,
     refused: Vec<RefusedConnection>,
 }
 
 impl ClientAdmission<'_> {
-    /// Lets a connection wait to be served, unless its user may not use the service.
+    /// Queues a connection to be served, unless its user may not use the service.
     fn queue_connection(&mut self, stream: SeqpacketStream) {
         let peer = stream.peer_process().ok();
         let rights = peer.and_then(|peer| Some((peer, client_rights(peer.user, &self.shared.options)?)));
@@ -113,8 +114,8 @@ impl ClientAdmission<'_> {
     }
 
     fn refuse_connection(&mut self, stream: SeqpacketStream, code: ProtocolErrorCode, text: String) {
-        warn!(why = text, "program refused");
-        // Others are closed without an answer: refusals must not use up memory.
+        warn!(why = text, "connection of a program refused");
+        // Further connections are closed without an answer, so that refusals cannot use up memory.
         if self.refused.len() < MAX_REFUSED {
             self.refused.push(RefusedConnection::new(stream, code, text));
         }
@@ -123,11 +124,11 @@ impl ClientAdmission<'_> {
     /// Serves connections that have waited long enough. Returns whether all were served.
     fn admit_waiting_clients(&mut self) -> bool {
         self.refused.retain(RefusedConnection::is_open);
-        // Otherwise the list would grow with every connection that there ever was.
+        // Threads that have ended are removed, so that the list does not grow with every connection.
         self.threads.retain(|thread| !thread.is_finished());
-        // All connections are taken out first: those that must still wait are put back in order.
+        // All connections are taken out first, and those that must still wait are put back in order.
         for waiting in std::mem::take(&mut self.waiting) {
-            // A client that has gone in the meantime costs no thread.
+            // A client that has disconnected in the meantime needs no thread.
             if !waiting.stream.wait_without_reading(false, 0).unwrap_or(false) {
                 continue;
             }
@@ -148,7 +149,7 @@ impl ClientAdmission<'_> {
     fn admit_client(&mut self, waiting: WaitingConnection) {
         let WaitingConnection { stream, peer, rights } = waiting;
         if !self.shared.has_room_for(peer.user) {
-            let most = self.shared.most_clients_of(peer.user);
+            let most = self.shared.max_clients_of_user(peer.user);
             let text =
                 format!("{most} programs of this user are connected; try again when one of them has ended");
             return self.refuse_connection(stream, ProtocolErrorCode::TooManyClients, text);
@@ -170,8 +171,8 @@ impl ClientAdmission<'_> {
         });
         match thread {
             Ok(thread) => self.threads.push(thread),
-            // The kernel may be short of threads for a moment: that ends this connection, not the service. Without its thread, no one
-            // else would remove the client.
+            // The kernel may lack threads for a moment. This ends the connection, not the service. The client
+            // is removed here, because it has no thread that would do it.
             Err(error) => {
                 warn!(user = peer.user, %error, "cannot start a thread for a client; its connection is closed");
                 self.shared.remove_client(&connection);
@@ -180,13 +181,13 @@ impl ClientAdmission<'_> {
     }
 }
 
-/// Refused connections that have not got their answer yet.
+/// Maximum number of refused connections that still wait for their answer.
 const MAX_REFUSED: usize = 16;
-/// Time limit for a refused program to introduce itself.
+/// Time limit for the first message of a refused program.
 const REFUSED_HELLO_TIMEOUT: Nanos = Nanos::from_secs(1);
 
-/// A program that cannot be a client. It gets the answer when it has introduced itself: a connection that closes before has an unread
-/// message, and the kernel then reports an error in place of the answer.
+/// A program that cannot be a client. It gets the answer after its first message: if a connection is closed
+/// with an unread message, the kernel reports an error in place of the answer.
 pub(super) struct RefusedConnection {
     stream: SeqpacketStream,
     since: MonoTime,
@@ -201,7 +202,7 @@ impl RefusedConnection {
 
     /// Returns whether it still has to get its answer.
     pub(super) fn is_open(&self) -> bool {
-        // It only matters that a message came, so it may be cut off.
+        // Only the arrival of a message matters, so the message may be cut off.
         match self.stream.receive_message(&mut [0; 64]) {
             Ok(ReceivedMessage::Nothing) => now().since(self.since) < REFUSED_HELLO_TIMEOUT,
             Ok(ReceivedMessage::Message(_)) => {
@@ -214,7 +215,7 @@ impl RefusedConnection {
     }
 }
 
-/// Returns the rights of a user; `None`: the user may not use the service.
+/// Returns the rights of a user; `None` if the user may not use the service.
 pub(super) fn client_rights(user: u32, options: &ServiceOptions) -> Option<ClientRights> {
     /// Priority of root and of the user of the service.
     const HIGHEST_PRIORITY: u8 = 7;

@@ -1,7 +1,8 @@
-//! The thread that receives answers and gives each to the client whose packet it answers.
+//! The thread that receives answers and delivers each to the client whose packet it answers.
 //!
-//! It listens before any packet leaves: while a program is connected, and while packets may be refused. An error that says that probing is
-//! administratively prohibited closes its target for the user whose packet it quotes.
+//! It listens before any packet leaves, while a program is connected, and as long as packets may still be
+//! refused. An error that reports that probing is administratively prohibited closes its target for the user
+//! whose packet it quotes.
 //!
 //! Invariant: a client gets only answers to packets of its user, and no packet leaves from an address without a listener.
 
@@ -25,20 +26,21 @@ const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
-/// Time before it tries again to open a listener that could not be opened.
+/// Pause before the next attempt to open a listener after a failure.
 const LISTENER_RETRY_NS: u64 = 500_000_000;
 /// Time between two look-ups of the interface's addresses.
 const ADDRESS_LOOKUP_INTERVAL: Nanos = Nanos::from_secs(2);
 /// A report that probing is prohibited counts only if the packet that it quotes left within this time: it is easy to forge.
 const PROHIBITION_VALID_TIME: Nanos = Nanos::from_secs(10);
 
-/// Time for which it listens on when the last program has gone: another one may come.
+/// Time for which the thread continues to listen after the last program has disconnected, because
+/// another one may connect.
 const IDLE_LISTEN_TIME: Nanos = Nanos::from_secs(2);
 
 pub(super) fn run_answer_thread(shared: &ServiceShared) {
     while !shared.has_ended() {
         shared.ports.free_idle_ports(now());
-        if !is_wanted(shared) {
+        if !are_answers_wanted(shared) {
             clock::sleep_until_ns(clock::monotonic_ns() + STOP_CHECK_INTERVAL_NS);
         } else if listen_until_unused(shared).is_err() {
             // The interface may be down or without an address.
@@ -49,11 +51,11 @@ pub(super) fn run_answer_thread(shared: &ServiceShared) {
     }
 }
 
-fn is_wanted(shared: &ServiceShared) -> bool {
+fn are_answers_wanted(shared: &ServiceShared) -> bool {
     shared.client_count() > 0 || shared.flows.has_sent_within(PROHIBITION_VALID_TIME, now())
 }
 
-/// Listens until no program wants answers any more.
+/// Listens until answers are no longer wanted.
 fn listen_until_unused(shared: &ServiceShared) -> Result<(), Error> {
     let (mut listener, mut addresses) = open_listener(shared)?;
     let mut looked_at = now();
@@ -62,14 +64,14 @@ fn listen_until_unused(shared: &ServiceShared) -> Result<(), Error> {
         listener.wait_for_frames(Nanos::new(STOP_CHECK_INTERVAL_NS))?;
         listener.receive_waiting_frames(|heard| deliver_answer(&heard, shared));
         let now = now();
-        if is_wanted(shared) {
+        if are_answers_wanted(shared) {
             wanted_at = now;
         }
         if now.since(looked_at) > ADDRESS_LOOKUP_INTERVAL {
             looked_at = now;
             shared.ports.free_idle_ports(looked_at);
-            if path::own_addresses(&inner_location(shared))? != addresses {
-                // The old listener receives until the new one does.
+            if path::own_addresses(&location_inside_namespace(shared))? != addresses {
+                // The old listener receives until the new one is open.
                 let mut last = std::mem::replace(&mut listener, {
                     let opened = open_listener(shared)?;
                     addresses = opened.1;
@@ -83,13 +85,13 @@ fn listen_until_unused(shared: &ServiceShared) -> Result<(), Error> {
 }
 
 /// The interface, for a thread in its namespace.
-fn inner_location(shared: &ServiceShared) -> PortLocation {
+fn location_inside_namespace(shared: &ServiceShared) -> PortLocation {
     PortLocation { namespace: None, ..shared.interface.location.clone() }
 }
 
-/// Opens a listener for all addresses of the interface. From here on packets may leave from them.
+/// Opens a listener for all addresses of the interface. From then on, packets may leave from these addresses.
 fn open_listener(shared: &ServiceShared) -> Result<(PacketListener, Vec<IpAddr>), Error> {
-    let inside = inner_location(shared);
+    let inside = location_inside_namespace(shared);
     let addresses = path::own_addresses(&inside)?;
     let wanted = PacketsToAllPorts { addresses: addresses.clone() };
     let listener =
@@ -103,7 +105,7 @@ fn deliver_answer(heard: &ReceivedFrame<'_>, shared: &ServiceShared) {
     let Some(answered) = answered_packet(&answer) else { return };
     let within = if answered.is_prohibited { PROHIBITION_VALID_TIME } else { ANSWER_TIMEOUT };
     let senders = shared.flows.find_senders(&answered.flow, answered.mark, within, now());
-    // All senders are of one user: `find_senders` gives no others.
+    // All senders belong to one user, as `find_senders` guarantees.
     let Some(user) = senders.first().map(|sender| sender.user) else { return };
     // A damaged error must not close a target.
     if answered.is_prohibited && answer.is_sound {
@@ -178,7 +180,7 @@ fn quoted_flow(about: &QuotedPacket<'_>) -> Option<SentFlow> {
 
 /// The mark of a request that an error quotes.
 fn quoted_mark(about: &QuotedPacket<'_>) -> Option<RequestMark> {
-    // An error quotes at least eight bytes of what IP carried, and a mark needs no more.
+    // An error quotes at least eight bytes of the IP payload, which suffice for a mark.
     let [kind, code, high, low] = about.first;
     let [a, b, c, d] = about.second;
     let is_request = matches!(about.protocol, ICMP | ICMPV6);

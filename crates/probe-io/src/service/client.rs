@@ -1,4 +1,4 @@
-//! One client: reads its messages and answers them.
+//! Serves one client: reads its messages and answers them.
 
 use super::STOP_CHECK_INTERVAL_NS;
 use super::connection::ClientConnection;
@@ -19,24 +19,24 @@ use packetrig_units::Nanos;
 
 /// Maximum number of packets of one batch.
 const MAX_BATCH_PACKETS: u32 = 1_024;
-/// Messages that a client has not read, beyond which nothing more is read from it.
+/// If a client has this many unread messages, the service reads nothing more from it.
 const MAX_UNREAD_MESSAGES: usize = 256;
 /// A connection must begin with HELLO within this time.
 const HELLO_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// Time for which waiting messages are still sent when a connection ends.
 const FLUSH_TIMEOUT: Nanos = Nanos::from_millis(500);
-/// Messages that are read in one go. After them the thread sleeps for a moment, also if the client's allowance is not used up: a burst
-/// must not keep the processor from others.
+/// Maximum number of messages that are read without a pause. Then the thread sleeps for a moment, even if the
+/// client's allowance is not used up, so that a burst does not keep the processor from other threads.
 const MAX_MESSAGES_PER_ROUND: usize = 32;
 const ROUND_PAUSE_NS: u64 = 500_000;
-/// Time limit for the listener to open when a client wants answers.
+/// Time limit for the listener to open when a client requests answers.
 const LISTENER_OPEN_TIMEOUT: Nanos = Nanos::from_secs(2);
 
 /// Handles the messages of a client until it or the service ends.
 pub(super) fn serve_client(client: &ClientConnection, shared: &ServiceShared) {
     if client.rights.is_trusted {
-        // The outlet waits for the lock of the queue, which this thread holds for moments. If other programs kept it from the processor
-        // in such a moment, packets would be late.
+        // This thread holds the lock of the queue for moments, and the outlet waits for it. If other programs
+        // kept this thread from the processor in such a moment, packets would be late.
         drop(sched::request_precedence());
     }
     let began = now();
@@ -49,7 +49,8 @@ pub(super) fn serve_client(client: &ClientConnection, shared: &ServiceShared) {
         let is_open = if may_read {
             client.stream.wait_until_ready(unread > 0, STOP_CHECK_INTERVAL_NS).is_ok()
         } else {
-            // A client that has gone takes its packets with it, also if it is not read.
+            // The connection is checked even if nothing is read from it, so that the packets of a
+            // disconnected client are removed.
             let within = if pause == Nanos::ZERO {
                 STOP_CHECK_INTERVAL_NS
             } else {
@@ -77,7 +78,7 @@ struct ClientSession<'a> {
 }
 
 impl ClientSession<'_> {
-    /// Handles some of the messages that wait. `false`: the connection ends.
+    /// Handles some of the waiting messages. Returns `false` if the connection ends.
     fn read_messages(&mut self, buffer: &mut [u8]) -> bool {
         for _ in 0..MAX_MESSAGES_PER_ROUND {
             match self.client.stream.receive_message(buffer) {
@@ -105,7 +106,7 @@ impl ClientSession<'_> {
         let message = match ClientMessage::from_bytes(bytes) {
             Ok(message) => message,
             Err(broken) => {
-                // The number of the request is at a fixed place, so even a broken message usually gets its answer.
+                // The request number is at a fixed place, so even an invalid message usually gets its answer.
                 let id = bytes.get(8..HEADER).and_then(|id| id.try_into().ok()).map_or(0, u64::from_ne_bytes);
                 let place = Some(ErrorPosition { packet: broken.packet, byte: broken.byte });
                 return self.fail_connection(id, ProtocolErrorCode::BrokenMessage, broken.to_string(), place);
@@ -120,7 +121,7 @@ impl ClientSession<'_> {
                 return self.fail_connection(
                     id,
                     ProtocolErrorCode::BrokenMessage,
-                    "HELLO came twice".to_owned(),
+                    "HELLO was sent twice".to_owned(),
                     None,
                 );
             }
@@ -147,7 +148,7 @@ impl ClientSession<'_> {
     }
 
     fn cancel_packets(&self, id: u64, batch: u64, train: u32) {
-        // The search looks at every queued packet, so their number before it is the cost.
+        // The search checks every queued packet of the client, so the cost depends on their number before it.
         let (queued, cancelled) = {
             let queue = &mut self.shared.lock_state().queue;
             (queue.queued_packets(self.client.id), queue.cancel_trains(self.client.id, batch, train))
@@ -160,16 +161,17 @@ impl ClientSession<'_> {
         }
     }
 
-    /// Sets the filter of answers, and acknowledges when the listener is open, so that the client misses no answer.
+    /// Sets the filter of answers. The acknowledgement is sent when the listener is open, so that the
+    /// client misses no answer.
     fn set_filter(&self, id: u64, filter: Option<AnswerFilter>) {
         let is_off = filter.is_none();
-        // The filter is set before the listener opens: an answer that comes at once is not missed.
+        // The filter is set before the listener opens, so that an immediate answer is not missed.
         self.client.lock_state().filter = filter;
         if is_off || self.wait_for_listener() {
             self.client.send_message(&ServiceMessage::Listening { id });
         } else {
             self.client.lock_state().filter = None;
-            let text = "the service cannot listen at the interface; is it up, and does it have an address?"
+            let text = "the service cannot listen at the interface; check that it is up and has an address"
                 .to_owned();
             let code = ProtocolErrorCode::CannotListen;
             self.client.send_message(&ServiceMessage::Error { id, code, closes: false, text, place: None });
@@ -187,9 +189,7 @@ impl ClientSession<'_> {
 
     fn welcome_client(&mut self, id: u64, version: u16, priority: u8, name: String) -> bool {
         if version != VERSION {
-            let text = format!(
-                "version {version} of the protocol is not known; this service speaks version {VERSION}"
-            );
+            let text = format!("protocol version {version} is unknown; this service uses version {VERSION}");
             return self.fail_connection(id, ProtocolErrorCode::UnknownVersion, text, None);
         }
         // A priority above the user's right is lowered, and WELCOME states the result.
@@ -227,7 +227,8 @@ impl ClientSession<'_> {
             options.quota,
         );
         self.is_introduced = true;
-        // No packet leaves before the listener is open, so the client need not begin earlier. Without a listener its packets have no route.
+        // No packet leaves before the listener is open, so the client need not begin earlier. Without a
+        // listener, packets are refused because they have no route.
         self.wait_for_listener();
         self.client.send_message(&ServiceMessage::Welcome { id, facts });
         true

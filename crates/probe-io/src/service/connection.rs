@@ -1,6 +1,6 @@
-//! One client, as all threads see it: its user, its counts, and the messages that it has not read yet.
+//! The state of one client that all threads use: its user, its counts, and the messages that it has not read yet.
 //!
-//! Invariant: a client that does not read loses no report; answers that it does not read are counted.
+//! Invariant: a client that does not read loses no reports; answers that are dropped because of this are counted.
 
 use super::report::{self, ClientCounts, PastClient};
 use super::totals::ServiceTotals;
@@ -69,17 +69,17 @@ impl ClientConnection {
         Self { id, peer, rights, stream, state: Mutex::default(), allowance: Mutex::default(), shared }
     }
 
-    /// Takes the cost of work from its allowance and that of its user.
+    /// Charges the cost of work to the allowance of the client and to that of its user.
     pub(super) fn spend_units(&self, units: u64) {
         let now = now();
-        // One lock after the other, never both at once, so no order of locks can be wrong.
+        // The locks are taken one after the other, never together, so no order of locks can cause a deadlock.
         self.lock_allowance().spend_units(units, now);
         self.lock_user_allowance().spend_units(units, now);
     }
 
-    fn return_units(&self, units: u64) {
-        self.lock_allowance().return_units(units);
-        self.lock_user_allowance().return_units(units);
+    fn refund_units(&self, units: u64) {
+        self.lock_allowance().refund_units(units);
+        self.lock_user_allowance().refund_units(units);
     }
 
     fn lock_allowance(&self) -> MutexGuard<'_, ClientAllowance> {
@@ -90,7 +90,7 @@ impl ClientConnection {
         self.shared.of_user.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Time for which nothing is read from it.
+    /// Time for which nothing is read from the client.
     pub(super) fn needed_pause(&self) -> Nanos {
         let now = now();
         let of_user = self.lock_user_allowance().needed_pause(now);
@@ -101,7 +101,7 @@ impl ClientConnection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the part of it that is kept when it is gone.
+    /// Returns the data of the client that is kept after it has disconnected.
     pub(super) fn to_past_client(&self) -> PastClient {
         let state = self.lock_state();
         PastClient {
@@ -114,7 +114,7 @@ impl ClientConnection {
         }
     }
 
-    /// Sends a message, or keeps it until the client has read others.
+    /// Sends a message, or queues it until the client has read earlier ones.
     pub(super) fn send_message(&self, message: &ServiceMessage) {
         self.lock_state().send_bytes(&self.stream, message.to_bytes());
     }
@@ -122,8 +122,8 @@ impl ClientConnection {
     /// Reports the outcome of packets.
     pub(super) fn report_packets(&self, reports: &[PacketReport]) {
         let sent = reports.iter().filter(|report| report.outcome == PacketOutcome::Sent).count();
-        // A sent packet pays for a message, so a program that sends what it hands over is never slowed.
-        self.return_units(work::SENT_PACKET_COST * sent as u64);
+        // A sent packet refunds the cost of a message, so a program is never slowed if its packets are sent.
+        self.refund_units(work::SENT_PACKET_COST * sent as u64);
         self.spend_units(work::UNSENT_PACKET_COST * (reports.len() - sent) as u64);
         let mut state = self.lock_state();
         for report in reports {
@@ -155,7 +155,7 @@ impl ClientConnection {
         self.report_packets(&reports);
     }
 
-    /// Gives an answer to the client if the filter passes it and the client reads its messages.
+    /// Queues an answer for the client if the filter passes it and the client reads its messages.
     pub(super) fn queue_received_answer(
         &self,
         from: IpAddr,
@@ -166,13 +166,13 @@ impl ClientConnection {
         let mut state = self.lock_state();
         let Some(filter) = state.filter else { return };
         let is_wanted = filter.protocol.is_none_or(|wanted| wanted == protocol)
-            // Errors have no port of their own: they pass, whatever port is wanted.
+            // Errors have no port of their own, so they pass for any wanted port.
             && filter.own_port.is_none_or(|wanted| own_port.is_none_or(|port| port == wanted))
             && filter.from.is_none_or(|wanted| wanted == from);
         if !is_wanted {
             return;
         }
-        // Reports must never be lost, so answers give way first.
+        // Reports must never be lost, so answers are dropped first.
         if state.outbox.len() >= MAX_UNREAD_FOR_ANSWERS {
             state.lost_answers = state.lost_answers.saturating_add(1);
             self.shared.totals.lost_answers.fetch_add(1, Ordering::Relaxed);
@@ -206,7 +206,7 @@ impl ClientConnection {
 impl ClientState {
     fn send_bytes(&mut self, stream: &SeqpacketStream, message: Vec<u8>) {
         // A message must not overtake those that wait.
-        // An error counts as sent: the client has gone.
+        // An error counts as sent, because the client has disconnected.
         if !self.outbox.is_empty() || !stream.send_message(&message).unwrap_or(true) {
             self.outbox.push_back(message);
         }

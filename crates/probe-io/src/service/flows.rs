@@ -1,10 +1,12 @@
 //! Assigns answers to users: each answer belongs to the one user whose programs sent the packet that it answers.
 //!
-//! A segment or datagram is known by its flow, which one user has while its packets may be answered. Identifiers of ICMP are chosen freely, so
-//! users may share one: a request is known by its [`RequestMark`] as well, which its reply and an error about it have, too.
+//! A segment or datagram is identified by its flow, which belongs to one user while its packets may be
+//! answered. Clients choose identifiers of ICMP freely, so two users may have the same one. A request is
+//! therefore identified by its [`RequestMark`] as well, which its reply and an error about it contain.
 //!
-//! Invariant: no two users send packets whose answers cannot be told apart, and the memory for a user's packets is bounded for each
-//! user alone. A program that has gone is answered for by its user: errors about its packets still close targets.
+//! Invariant: no two users send packets whose answers cannot be distinguished, and the memory for packets is
+//! limited for each user separately. After a program has disconnected, errors about its packets still close
+//! targets for its user.
 
 use packetrig_probe::service::{ClientId, PacketEndpoints, PacketFlow, RequestMark};
 use packetrig_units::{MonoTime, Nanos};
@@ -14,9 +16,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Answers that arrive later than this after the packet are delivered to no client.
 pub(super) const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(60);
-/// Flows of one user, and its requests, that are known at a time: the latest ones.
+/// Maximum number of flows, and of requests, that are remembered for one user: the latest ones.
 const MAX_OF_USER: usize = 65_536;
-/// Old entries that are forgotten for each new packet.
+/// Maximum number of old entries that are removed per new packet.
 const MAX_FORGOTTEN_PER_PACKET: usize = 2;
 
 /// A flow of packets, as the network sees it.
@@ -86,7 +88,8 @@ impl SentFlows {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a user may send a packet now: its answer could not be taken for one to a packet of another user.
+    /// Returns whether a user may send a packet now: no answer to it could be mistaken for an answer to a
+    /// packet of another user.
     pub(super) fn has_distinct_answers(&self, user: u32, ends: &PacketEndpoints, now: MonoTime) -> bool {
         let known = self.lock_known();
         let flow = SentFlow::from(ends);
@@ -109,8 +112,8 @@ impl SentFlows {
         }
     }
 
-    /// The programs, all of one user, whose packet of the last time `within` is answered: those that sent the very request, else those that
-    /// sent packets of its flow. None if they are of several users.
+    /// Returns the programs, all of one user, whose packet of the last time `within` is answered: those that sent
+    /// exactly this request, else those that sent packets of its flow. Empty if they belong to several users.
     pub(super) fn find_senders(
         &self,
         flow: &SentFlow,
@@ -122,7 +125,7 @@ impl SentFlows {
         let is_recent = |last: &&LastPacket| last.is_within(within.min(ANSWER_TIMEOUT), now);
         let exact = mark.and_then(|mark| known.requests.get(&SentRequest { flow: *flow, mark }));
         if let Some(last) = exact.filter(is_recent) {
-            // The very request is known, so other programs with the same identifier get nothing.
+            // Exactly this request is known, so other programs with the same identifier get nothing.
             return vec![last.sender];
         }
         let of_flow = known.flows.get(flow).into_iter().flatten();
@@ -171,7 +174,7 @@ impl KnownFlows {
         }
         of_user.insert((now, request));
         for (_, request) in remove_expired_entries(of_user, now) {
-            // Another user may have sent the same since, after the answer to this one could no longer come.
+            // Another user may have sent the same request since, after this one could no longer be answered.
             if self.requests.get(&request).is_some_and(|last| last.sender.user == sender.user) {
                 self.requests.remove(&request);
             }
@@ -179,7 +182,8 @@ impl KnownFlows {
     }
 }
 
-/// Takes out a few of the oldest entries of a user that can no longer be answered or are too many. More would make a packet wait.
+/// Removes a few of the oldest entries of a user that can no longer be answered or are too many. Removing
+/// more at once would delay the packet.
 fn remove_expired_entries<T: Ord>(
     of_user: &mut BTreeSet<(MonoTime, T)>,
     now: MonoTime,

@@ -1,7 +1,8 @@
-//! Takes a batch in: checks each packet, finds its path, and queues what may be sent.
+//! Accepts a batch: checks each packet, finds its path, and queues packets that may be sent.
 //!
-//! Invariant: a packet is queued only if its source is an address of the interface, its own port is reserved for the client or a socket of
-//! its user has it ([`super::ports`]), its next hop is that of its target, and the permit allows the target.
+//! Invariant: a packet is queued only if its source is an address of the interface, its own port is reserved
+//! for the client or belongs to a socket of its user ([`super::ports`]), its next hop is that of its target,
+//! and the permit allows the target.
 
 use super::connection::ClientConnection;
 use super::report;
@@ -95,7 +96,7 @@ impl From<PacketRefusal> for RefusedPacket {
     }
 }
 
-/// The refused packet of a train, and the reason. `packet` `None`: the reason holds for all of them.
+/// The refused packet of a train, and the reason. Without `packet`, the reason applies to all packets of the train.
 struct TrainRefusal {
     packet: Option<usize>,
     why: RefusedPacket,
@@ -192,7 +193,7 @@ impl BatchIntake<'_> {
                 latest,
                 packets: Vec::new(),
             });
-            if let Some(byte) = wrong_packet_in_train(queued, &checked, way.permitted.ip(), latest) {
+            if let Some(byte) = misfit_field_offset(queued, &checked, way.permitted.ip(), latest) {
                 return Err(refused(RefusedPacket::at_byte(PacketRefusal::Malformed, byte)));
             }
             queued.packets.push(checked);
@@ -216,7 +217,7 @@ impl BatchIntake<'_> {
         if frame.len() > interface.longest_frame {
             return Err(RefusedPacket::at_byte(PacketRefusal::TooLong, SIZE_OFFSET));
         }
-        // Ports come last: a packet that is refused for another reason reserves none.
+        // Ports are checked last, so that a packet that is refused for another reason reserves none.
         if !ports.reserve_port(self.client, &ends, due, now) {
             return Err(RefusedPacket::at_byte(PacketRefusal::WrongSource, ip_byte + ip.length));
         }
@@ -261,7 +262,7 @@ impl BatchIntake<'_> {
 
     fn find_path(&self, target: IpAddr) -> Result<ProbePath, PacketRefusal> {
         let paths = &self.shared.paths;
-        if let Some(known) = paths.known_path(target, self.client.peer.user) {
+        if let Some(known) = paths.find_known_path(target, self.client.peer.user) {
             return known;
         }
         self.client.spend_units(work::LOOK_UP_COST);
@@ -269,9 +270,9 @@ impl BatchIntake<'_> {
     }
 }
 
-/// The field by which a packet does not belong to the train before it: a train has one target and one limit of lateness, its packets are in
-/// the order of time, and it is not too long.
-fn wrong_packet_in_train(
+/// Returns the offset of the field because of which a packet does not fit the train before it: a train has
+/// one target and one limit of lateness, its packets are in the order of time, and it is not too long.
+fn misfit_field_offset(
     train: &QueuedTrain,
     packet: &QueuedPacket,
     target: IpAddr,
@@ -297,7 +298,8 @@ fn build_frame(
 ) -> Result<Vec<u8>, RefusedPacket> {
     let mut frame = match macs {
         None => add_ethernet_header(&packet.bytes, way),
-        // A frame to another host of the network would go around the permit, which was checked for the target only.
+        // A frame to another host of the network would bypass the permit, which was checked for the target
+        // only.
         Some(macs) if macs.to != way.ends.next_mac => {
             return Err(RefusedPacket::at_byte(PacketRefusal::WrongSource, FRAME_OFFSET));
         }
@@ -336,7 +338,8 @@ impl ClockReadings {
         let offset = clock::realtime_offset();
         let monotonic = clock::monotonic_ns();
         let realtime = monotonic.saturating_add_signed(offset.offset_ns);
-        // Both clocks advance alike and differ by whole seconds, so a difference that is read late is rounded away.
+        // Both clocks run at the same rate and differ by whole seconds, so the difference is rounded to
+        // seconds.
         let seconds_ahead =
             (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + 500_000_000) / 1_000_000_000;
         Self { monotonic, realtime, tai: realtime + seconds_ahead * 1_000_000_000 }

@@ -1,11 +1,12 @@
-//! The sending thread: it takes trains that are due, takes them from the limits of their targets, gives them their times, and reports.
+//! The sending thread: it takes due trains from the queue, charges them to the limits of their targets,
+//! schedules them, and reports their outcome.
 //!
 //! ```text
 //!  queue -> charge -> calendar -> committed frames, in the order of time -> mechanism, in slices -> report
 //! ```
-//! A slice is begun while the mechanism still sends the last one, so that a dense stream has no pauses.
+//! A slice is handed over while the mechanism still sends the one before, so that a dense stream has no pauses.
 //!
-//! Invariant: each train that was taken from the queue is reported exactly once, unless its client is gone.
+//! Invariant: each train that is taken from the queue is reported exactly once, unless its client has disconnected.
 
 use super::flows::PacketSender;
 use super::report::{self, ReportedPacket};
@@ -21,10 +22,10 @@ use packetrig_sys::sched;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Time to prepare what the mechanism is given.
+/// Time to prepare a slice for the mechanism.
 pub(super) const BATCH_PREPARE_TIME: Nanos = Nanos::from_millis(1);
-/// Frames that leave within this time of the first are given to the mechanism with it. Trains get their times this much earlier than slices
-/// are given: whatever is handed over in time is in its slice.
+/// Frames that leave within this time after the first one are given to the mechanism together with it. Trains are
+/// scheduled this much earlier than slices are handed over, so a train that is submitted in time is in its slice.
 pub(super) const RELEASE_SLICE: Nanos = Nanos::from_millis(2);
 /// Maximum number of packets that are taken from the queue, or given to the mechanism, at once.
 const MAX_AT_ONCE: usize = 400;
@@ -71,9 +72,10 @@ impl<'a> ServiceReleaseThread<'a> {
         }
     }
 
-    /// Sends until the service is to end; then reports what still waits.
+    /// Sends until the service is to end, then reports the packets that still wait.
     pub(super) fn run_outlet(mut self) {
-        // Without real-time priority the thread may get the processor late on a busy machine; lateness is flagged as ever.
+        // Without real-time priority, the thread may get the processor late on a busy machine. Late packets
+        // are flagged in any case.
         drop(sched::request_fifo(RELEASE_THREAD_PRIORITY));
         let lead = self.shared.interface.lead;
         loop {
@@ -81,7 +83,7 @@ impl<'a> ServiceReleaseThread<'a> {
                 lead + RELEASE_SLICE,
                 RELEASE_SLICE,
                 MAX_AT_ONCE,
-                self.next_time(),
+                self.next_work_time(),
             ) {
                 NextOutletWork::Work(work) => {
                     work.gone.iter().for_each(|client| self.forget_client(*client));
@@ -95,22 +97,22 @@ impl<'a> ServiceReleaseThread<'a> {
                 self.finish_oldest_slice();
             }
         }
-        // The mechanism cannot give frames back, so it sends what it has.
+        // The mechanism cannot return frames, so it sends the frames that it has.
         while !self.begun.is_empty() {
             self.finish_oldest_slice();
         }
         let committed = std::mem::take(&mut self.committed);
-        self.report(committed.into_values().map(|frame| {
+        self.report_outcomes(committed.into_values().map(|frame| {
             let report = frame.packet.unsent_report(PacketOutcome::Ended);
             (frame, report)
         }));
-        let waiting = self.shared.take_all_trains();
+        let waiting = self.shared.take_waiting_trains();
         self.shared.report_unsent_trains(&waiting, PacketRefusal::Ended);
     }
 
     /// Returns the next time at which the outlet has work, even if no packet is queued.
-    fn next_time(&self) -> Option<MonoTime> {
-        // With the mechanism full, nothing can begin until a slice has left.
+    fn next_work_time(&self) -> Option<MonoTime> {
+        // If the mechanism is full, nothing can be handed over until a slice has left.
         let first = self.committed.first_key_value().filter(|_| self.begun.len() < MAX_BEGUN);
         let slice = first.map(|((at, _), _)| *at - self.shared.interface.lead);
         let end = self.begun.front().map(|frames| last_departure(frames));
@@ -119,7 +121,8 @@ impl<'a> ServiceReleaseThread<'a> {
 
     fn forget_client(&mut self, client: ClientId) {
         self.shares.remove_client(client);
-        // Its frames have times in the calendar. Those stay empty, because others were placed around them.
+        // The times of its frames stay reserved in the calendar, because other trains were placed around
+        // them.
         self.committed.retain(|_, frame| frame.client != client);
     }
 
@@ -136,23 +139,26 @@ impl<'a> ServiceReleaseThread<'a> {
         }
     }
 
-    /// Takes a train from the limits of its target and gives it its time.
+    /// Charges a train to the limits of its target and reserves its departure time.
     fn schedule_train(&mut self, train: &QueuedTrain, now: MonoTime) -> Result<(), PacketRefusal> {
-        // A packet may have waited for long: the target may have been closed meanwhile, or the permission may have ended.
+        // The packet may have waited for long. Meanwhile the target may have been closed, or the permission
+        // may have expired.
         if !self.shared.paths.is_permitted(train.target.ip(), train.user) {
             return Err(PacketRefusal::NotPermitted);
         }
         self.check_answers(train, now)?;
         let due: Vec<_> = train.packets.iter().map(|packet| packet.due).collect();
-        // Overdue packets leave now: charged at their own time, they would come out of limits that have passed.
-        let earliest = train.first_due().max(now);
-        let overdue = earliest.since(train.first_due());
+        // Overdue packets leave now, so they are charged now: at their own time, they would use limits of the
+        // past.
+        let earliest = train.earliest_due_time().max(now);
+        let overdue = earliest.since(train.earliest_due_time());
         if train.latest.is_some_and(|latest| overdue > latest) {
             return Err(PacketRefusal::Late);
         }
         let lengths: Vec<_> = train.packets.iter().map(|packet| frame_length(&packet.frame)).collect();
         let client = ProbingClient { id: train.client, user: train.user };
-        // The time is only found first: a train that is refused takes neither from the limits of its target nor from the time of others.
+        // The departure time is only searched first, not reserved, so that a refused train uses neither the
+        // limits of its target nor the time of other trains.
         let time =
             self.calendar.find_free_departure(&due, earliest, train.latest).ok_or(PacketRefusal::Clash)?;
         let taken = self.shares.deduct_train(client, train.target, &lengths, earliest);
@@ -165,11 +171,12 @@ impl<'a> ServiceReleaseThread<'a> {
                 cookie: packet.cookie,
                 train: train.train,
                 planned: packet.due,
-                // Only what the calendar added. Being overdue is the client's own doing.
+                // Only the delay that the calendar added counts; if the packet was overdue, the client itself
+                // caused that delay.
                 shifted: Nanos::new(later.as_u64().saturating_sub(overdue.as_u64())),
             };
-            // The flow is recorded first: an answer may come before the mechanism reports the departure, and no other user may send
-            // the same meanwhile.
+            // The flow is recorded first: an answer may arrive before the mechanism reports the departure,
+            // and no other user may send the same packet meanwhile.
             let sender = PacketSender { client: train.client, user: train.user };
             self.shared.flows.record_packet(sender, &packet.ends, packet.due + later);
             let frame =
@@ -196,7 +203,7 @@ impl<'a> ServiceReleaseThread<'a> {
         }
     }
 
-    /// Gives the mechanism what leaves next, if it is time for that.
+    /// Hands the next slice to the mechanism, if it is time for that.
     fn release_next_slice(&mut self) {
         let soon = now() + self.shared.interface.lead;
         let Some(((first, _), _)) = self.committed.first_key_value() else { return };
@@ -216,14 +223,14 @@ impl<'a> ServiceReleaseThread<'a> {
         }
     }
 
-    /// The frames that leave until then; for a ring, the frames of one train.
+    /// Takes the frames that leave until `until`; for a ring, the frames of one train.
     fn take_next_slice(&mut self, until: MonoTime) -> FramesInRelease {
         let is_ring = self.release.mechanism() == ReleaseMechanism::Ring;
         let mut frames: FramesInRelease = Vec::new();
         while let Some(next) = self.committed.first_entry() {
             let (at, _) = *next.key();
-            // A ring sends back to back whatever it gets, so its slices are single trains.
-            let is_same = frames.last().is_none_or(|(_, last)| last.is_of_train_of(next.get()));
+            // A ring sends all frames that it gets back to back, so each slice is a single train.
+            let is_same = frames.last().is_none_or(|(_, last)| last.is_of_same_train(next.get()));
             let belongs = if is_ring { is_same } else { at <= until && frames.len() < MAX_AT_ONCE };
             if !belongs {
                 break;
@@ -242,7 +249,7 @@ impl<'a> ServiceReleaseThread<'a> {
         self.report_departed_frames(frames, &gone);
     }
 
-    /// Ends the service if the mechanism fails for long.
+    /// Ends the service if the mechanism has failed continuously for `MAX_FAILURE_TIME`.
     fn check_mechanism_result(&mut self, result: Result<(), Error>) {
         let Err(error) = result else {
             self.failing_since = None;
@@ -260,13 +267,13 @@ impl<'a> ServiceReleaseThread<'a> {
         let tolerance = self.shared.options.tolerance;
         let unsent = DepartedFrame::new_unsent();
         let all = frames.into_iter().zip(gone.iter().chain(std::iter::repeat(&unsent)));
-        self.report(all.map(|((_, frame), gone)| {
+        self.report_outcomes(all.map(|((_, frame), gone)| {
             let report_frames = report::departure_report(frame.packet, gone, tolerance);
             (frame, report_frames)
         }));
     }
 
-    fn report(&self, frames: impl Iterator<Item = (ScheduledFrame, PacketReport)>) {
+    fn report_outcomes(&self, frames: impl Iterator<Item = (ScheduledFrame, PacketReport)>) {
         let now = now();
         let mut reports: BTreeMap<ClientId, Vec<PacketReport>> = BTreeMap::new();
         // Each client gets one call, so that its reports share messages.
@@ -283,7 +290,7 @@ impl<'a> ServiceReleaseThread<'a> {
 }
 
 impl ScheduledFrame {
-    fn is_of_train_of(&self, other: &Self) -> bool {
+    fn is_of_same_train(&self, other: &Self) -> bool {
         self.packet.train != 0 && self.train_key() == other.train_key()
     }
 

@@ -12,22 +12,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Time for which a path is used before it is looked up again: routes, neighbours and permissions change.
+/// Time for which a path is used before it is looked up again, because routes, neighbours and permissions change.
 const PATH_CACHE_TIME: Nanos = Nanos::from_secs(30);
-/// A target without a path is looked up again sooner.
+/// Time after which a target without a path is looked up again.
 const FAILURE_CACHE_TIME: Nanos = Nanos::from_secs(10);
 /// Time for which the addresses of the interface count as known.
 const ADDRESS_CACHE_TIME: Nanos = Nanos::from_secs(2);
-/// Paths that are kept for each user: as many as one client may have targets.
+/// Maximum number of paths that are kept for each user: as many targets as one client may have.
 const MAX_PATHS_OF_USER: usize = 4_096;
-/// A target that does not want to be probed is left alone for this long.
+/// Time for which a target that refuses probes is not probed.
 const CLOSED_TARGET_TIME: Nanos = Nanos::from_secs(600);
-/// Number of users whose packets a target must refuse to be left alone by all. One user can provoke refusals, so they count for that user.
+/// Number of users whose packets a target must refuse before it is closed for all users. One user alone can
+/// provoke refusals, so they count only for that user.
 const MIN_REFUSED_USERS: usize = 3;
-/// Targets that are closed for one user at a time. With more, the user probes nothing.
+/// Maximum number of targets that are closed for one user at a time. Beyond it, the user may probe nothing.
 const MAX_CLOSED_OF_USER: usize = 65_536;
 
-/// The paths to targets, as they were found last.
+/// The paths to targets, as they were last looked up.
 pub(super) struct TargetPaths {
     interface: ServiceInterface,
     permission: Box<TargetPermission>,
@@ -62,7 +63,7 @@ impl TargetPaths {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that a target does not want packets of a user; `false` if that was known.
+    /// Records that a target refuses packets of a user; returns `false` if that was already recorded.
     pub(super) fn close_target(&self, target: IpAddr, user: u32) -> bool {
         let now = now();
         let mut known = self.lock_known();
@@ -77,11 +78,11 @@ impl TargetPaths {
         before.is_none()
     }
 
-    /// Returns whether a user must leave a target alone now.
+    /// Returns whether a target is closed for a user now.
     pub(super) fn is_closed(&self, target: IpAddr, user: u32) -> bool {
         let now = now();
         let mut known = self.lock_known();
-        known.has_closed_too_many_connections(user, now) || known.is_closed(target.to_canonical(), user, now)
+        known.has_too_many_closed_targets(user, now) || known.is_closed(target.to_canonical(), user, now)
     }
 
     /// Returns whether a user may probe a target now.
@@ -89,14 +90,19 @@ impl TargetPaths {
         !self.is_closed(target, user) && (self.permission)(target).is_ok()
     }
 
-    /// The limits of a target for a user; `None`: it may not be probed.
+    /// The limits of a target for a user; `None` if it may not be probed.
     pub(super) fn limits_for(&self, target: IpAddr, user: u32) -> Option<TargetLimits> {
         self.is_permitted(target, user).then(|| (self.permission)(target).ok())?.map(PermittedTarget::limits)
     }
 
-    /// The path to a target, if it was looked up lately.
-    pub(super) fn known_path(&self, target: IpAddr, user: u32) -> Option<Result<ProbePath, PacketRefusal>> {
-        // Before the cached path: a permission can end, or a target can close, while the path is still known.
+    /// Returns the path to a target, or the reason for refusing it; `None` if the path must be looked up.
+    pub(super) fn find_known_path(
+        &self,
+        target: IpAddr,
+        user: u32,
+    ) -> Option<Result<ProbePath, PacketRefusal>> {
+        // The permission is checked before the cached path, because it can expire, and a target can close,
+        // while the path is still known.
         if !self.is_permitted(target, user) {
             return Some(Err(PacketRefusal::NotPermitted));
         }
@@ -165,18 +171,18 @@ impl KnownPaths {
             || users.values().filter(|until| is_refused(until)).count() >= MIN_REFUSED_USERS
     }
 
-    /// Returns whether as many targets are closed for a user as may be.
-    fn has_closed_too_many_connections(&mut self, user: u32, now: MonoTime) -> bool {
+    /// Returns whether too many targets are closed for a user.
+    fn has_too_many_closed_targets(&mut self, user: u32, now: MonoTime) -> bool {
         let are_too_many =
             |known: &Self| known.closed_of_user.get(&user).is_some_and(|count| *count >= MAX_CLOSED_OF_USER);
-        // The count includes targets that are open again until somebody looks.
+        // The count includes targets whose time is over, until they are removed.
         if are_too_many(self) {
             self.reopen_closed_targets(now);
         }
         are_too_many(self)
     }
 
-    /// Forgets targets that were left alone for long enough.
+    /// Removes targets whose closed time is over.
     fn reopen_closed_targets(&mut self, now: MonoTime) {
         let of_user = &mut self.closed_of_user;
         self.closed.retain(|_, users| {

@@ -1,11 +1,12 @@
-//! Source ports of clients: a free port is reserved for the client that sends from it first.
+//! Source ports of clients: a free port is reserved for the first client that sends from it.
 //!
-//! The reservation is a socket at the packet's source address. So no program of this machine gets the port meanwhile. The socket lets no
-//! datagram in, and the kernel does not answer them. It answers TCP segments with a reset, as at any closed port: otherwise connections
-//! stayed half open at targets. A port that a program has already is left to that program: users may send from the ports of their own
-//! sockets, root and the user of the service from all.
+//! The reservation is a socket at the packet's source address, so no other program of this machine can use
+//! the port. The socket accepts no datagrams, and the kernel does not answer them. The kernel answers TCP
+//! segments with a reset, as at any closed port; otherwise connections would stay half open at targets. A
+//! port that another program already has stays with that program: users may send from the ports of their own
+//! sockets, root and the user of the service from all ports.
 //!
-//! Invariant: no two clients send from a port that was free when the first of them asked for it.
+//! Invariant: no two clients send from a port that was free when the first of them used it.
 
 use super::connection::ClientConnection;
 use super::flows::ANSWER_TIMEOUT;
@@ -19,17 +20,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Time for which the user of a port counts as known.
 const PORT_CACHE_TIME: Nanos = Nanos::from_secs(1);
-/// Ports of each user whose owner counts as known.
+/// Maximum number of ports per user whose owner is cached.
 const MAX_KNOWN_OF_USER: usize = 4_096;
-/// Ports of all users that are held by a socket. Each user has an equal part of them, however many others ask for.
+/// Maximum number of ports of all users that sockets hold. Each user may have an equal part of them, however
+/// many ports other users request.
 const MAX_HELD: usize = 512;
 /// Minimum and maximum number of ports that are held for one user.
 const HELD_PORTS_PER_USER_RANGE: std::ops::RangeInclusive<usize> = 8..=128;
-/// Ports of one user that are reserved, with a socket or without one.
+/// Maximum number of reserved ports of one user, with or without a socket.
 const MAX_RESERVED_OF_USER: usize = 16_384;
-/// Ports below are for programs of root.
+/// Ports below this number are reserved for programs of root.
 const FIRST_ORDINARY_PORT: u16 = 1_024;
-/// Ports that are free again are looked for at most this often.
+/// Minimum time between two searches for ports that can be freed.
 const FREE_PORT_CHECK_INTERVAL: Nanos = Nanos::from_secs(1);
 
 /// A port from which packets are sent.
@@ -41,7 +43,7 @@ struct SourcePort {
 }
 
 impl SourcePort {
-    /// `None`: packets of this kind have no ports.
+    /// Returns the source port of a packet; `None` if packets of this kind have no ports.
     const fn from_ends(ends: &PacketEndpoints) -> Option<Self> {
         let (is_tcp, port) = match ends.flow {
             PacketFlow::Icmp { .. } => return None,
@@ -63,7 +65,8 @@ struct PortReservation {
     user: u32,
     /// Time until which its packets are queued or may be answered.
     until: MonoTime,
-    /// `None`: other clients of the service cannot have it, programs beside the service can.
+    /// Socket that holds the port. Without one, other clients of the service cannot use the port,
+    /// but other programs can.
     held: Option<PortSocket>,
 }
 
@@ -119,7 +122,8 @@ impl ClientPorts {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a client may send a packet that is due then. A free port is the client's from here on.
+    /// Returns whether a client may send a packet from its source port; `due` is the packet's due time. A
+    /// free port is reserved for the client.
     pub(super) fn reserve_port(
         &self,
         client: &ClientConnection,
@@ -143,7 +147,7 @@ impl ClientPorts {
         if let Some(taken) = taken.filter(|taken| now < taken.until) {
             return taken.is_allowed;
         }
-        // Sockets and look-ups of users take system calls, so the client pays for them.
+        // Opening sockets and looking up users takes system calls, so their cost is charged to the client.
         client.spend_units(work::LOOK_UP_COST);
         // The lock is held here, so that only one of two clients that ask at once gets the port.
         let of_user = known.of_users.get(&user).copied().unwrap_or_default();
@@ -153,7 +157,8 @@ impl ClientPorts {
         let reservation = |held| PortReservation { client: client.id, user, until, held };
         match self.open_port_socket(port, of_user.held < self.most_held) {
             PortHoldOutcome::Held(held) => known.add_reservation(port, reservation(Some(held))),
-            // No program of an ordinary user can have a port that this service cannot hold, so only root's programs may send from it.
+            // Programs of ordinary users cannot have a port that this service cannot hold, so only trusted
+            // clients may send from it.
             PortHoldOutcome::NotHeld => {
                 client.rights.is_trusted && known.add_reservation(port, reservation(None))
             }
@@ -173,7 +178,7 @@ impl ClientPorts {
 
     /// Opens a socket at a port, unless a program has it.
     fn open_port_socket(&self, port: SourcePort, has_room: bool) -> PortHoldOutcome {
-        // The kernel would replace port 0 by another one.
+        // Port 0 is refused here, too: the kernel would choose another port.
         if port.port < FIRST_ORDINARY_PORT || !has_room {
             return PortHoldOutcome::NotHeld;
         }
@@ -202,7 +207,7 @@ impl ClientPorts {
     }
 }
 
-/// Returns whether all sockets with a port are of a user. Without an answer of the kernel they could be of any user.
+/// Returns whether all sockets with a port belong to a user; `false` if the kernel does not say.
 fn is_port_of_user(port: SourcePort, user: u32) -> bool {
     let users = ports::users_of_port(port.protocol(), port.port).unwrap_or_default();
     !users.is_empty() && users.iter().all(|of| *of == user)
@@ -216,7 +221,7 @@ enum PortHoldOutcome {
 }
 
 impl KnownPorts {
-    /// Adds a reservation. Always `true`: there is room for it.
+    /// Adds a reservation. Always returns `true`, because the caller has checked that there is room.
     fn add_reservation(&mut self, port: SourcePort, reservation: PortReservation) -> bool {
         let of_user = self.of_users.entry(reservation.user).or_default();
         of_user.reserved += 1;

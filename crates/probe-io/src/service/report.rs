@@ -1,4 +1,4 @@
-//! Translates the departure of a frame into the report for its client, and counts.
+//! Converts the departure of a frame to the report for its client, and counts it.
 
 use crate::release::DepartedFrame;
 use packetrig_probe::{
@@ -12,10 +12,10 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Errors of departures that are kept for the result, the latest ones.
+/// Maximum number of departure errors that are kept for the result: the latest ones.
 const MAX_ERRORS: usize = 100_000;
 
-/// Outcome of the packets of a client that has gone.
+/// Outcome of the packets of a client that has disconnected.
 #[derive(Clone, Debug, Serialize)]
 pub struct PastClient {
     pub name: String,
@@ -24,7 +24,7 @@ pub struct PastClient {
     pub priority: u8,
     #[serde(flatten)]
     pub counts: PacketCounts,
-    /// Departure against the planned time, of the latest packets.
+    /// Deviation of departures from their planned times, for the latest packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_error_ns: Option<ErrorSpread>,
 }
@@ -32,7 +32,7 @@ pub struct PastClient {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PacketCounts {
     pub sent: u64,
-    /// Sent packets that left certainly later than the tolerance after their times.
+    /// Sent packets that certainly left later than planned by more than the tolerance.
     pub late: u64,
     /// Sent packets that were moved because they clashed with others.
     pub shifted: u64,
@@ -87,13 +87,13 @@ pub(super) struct ReportedPacket {
 }
 
 impl ReportedPacket {
-    /// The report of it if it was not sent.
+    /// The report of this packet if it was not sent.
     pub(super) const fn unsent_report(&self, outcome: PacketOutcome) -> PacketReport {
         PacketReport::new_unsent(self.batch, self.cookie, self.train, self.planned.as_nanos(), outcome)
     }
 }
 
-/// The report of a packet that the release mechanism had.
+/// The report of a packet that was given to the release mechanism.
 pub(super) fn departure_report(
     packet: ReportedPacket,
     gone: &DepartedFrame,
@@ -121,7 +121,8 @@ pub(super) fn departure_report(
     if packet.shifted > Nanos::ZERO {
         flags.set_flag(ReportFlags::SHIFTED);
     }
-    // The mechanism judges by the time that it was given, which a clash may have moved.
+    // The mechanism judges lateness by its own departure time, which a clash may have moved, so lateness
+    // against the planned time is checked here.
     let left = gone.local_departure().map(|stamp| stamp.lo);
     if left.is_some_and(|left| left > (packet.planned + tolerance).as_nanos()) {
         flags.set_flag(ReportFlags::LATE);
@@ -139,7 +140,7 @@ pub(super) fn departure_report(
     }
 }
 
-/// `None`: the clock is another host's, which a departure never has.
+/// Converts a stamp to the form of the protocol; `None` for the clock of another host, which a departure never has.
 pub(super) fn packet_stamp(stamp: ProbeStamp) -> Option<PacketStamp> {
     let clock = match stamp.clock {
         StampClock::Monotonic => StampClockName::Monotonic,

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the lock is held for moments only, never while a thread waits or sends.
 
-use super::admission::{MAX_CLIENTS, clients_of_user};
+use super::admission::{MAX_CLIENTS, max_clients_per_user};
 use super::connection::ClientConnection;
 use super::flows::SentFlows;
 use super::paths::TargetPaths;
@@ -22,8 +22,8 @@ use std::time::Duration;
 
 /// Longest wait for work.
 const MAX_WORK_WAIT: Duration = Duration::from_millis(20);
-/// Clients that have gone of which the counts are kept for the result. Each user has an equal part of them, so that one who connects again and
-/// again does not keep out those of others.
+/// Maximum number of disconnected clients whose counts are kept for the result. Each user may have an equal
+/// part of them, so that a user who connects again and again does not displace the counts of other users.
 const MAX_PAST: usize = 1024;
 
 /// The state that the lock protects.
@@ -32,7 +32,7 @@ pub(super) struct SharedState {
     pub(super) queue: ReleaseQueue,
     clients: BTreeMap<ClientId, Arc<ClientConnection>>,
     past: Vec<PastClient>,
-    /// Clients that have gone since the outlet last looked.
+    /// Clients that have disconnected since the outlet last took work.
     gone: Vec<ClientId>,
     error: Option<Error>,
 }
@@ -47,13 +47,13 @@ pub(super) struct ServiceShared {
     /// Addresses of the interface whose answers a listener receives now; `None`: no listener is open.
     heard: Mutex<Option<BTreeSet<IpAddr>>>,
     state: Mutex<SharedState>,
-    /// Work that the service still does for each user that has connected.
+    /// Allowance of work for each user that has connected.
     allowances: Mutex<BTreeMap<u32, Arc<Mutex<WorkAllowance>>>>,
-    /// Packets were queued, or the service is to end.
+    /// Signalled when packets were queued or the service is to end.
     changed: Condvar,
     /// True if the service accepts no more packets.
     is_ending: AtomicBool,
-    /// True if everything was reported: the threads of clients may end.
+    /// True if everything was reported, so that the threads of clients may end.
     has_ended: AtomicBool,
     last_id: AtomicU32,
 }
@@ -96,7 +96,8 @@ impl ServiceShared {
     }
 
     pub(super) fn lock_state(&self) -> MutexGuard<'_, SharedState> {
-        // A thread that panicked leaves a queue that is whole: each of its calls finishes before the next lock.
+        // If a thread panicked, the queue is still consistent, because each of its calls finishes before the
+        // lock is released.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,12 +114,12 @@ impl ServiceShared {
     pub(super) fn has_room_for(&self, user: u32) -> bool {
         let state = self.lock_state();
         let of_user = state.clients.values().filter(|client| client.peer.user == user).count();
-        of_user < self.most_clients_of(user)
+        of_user < self.max_clients_of_user(user)
     }
 
     /// Number of clients of a user that are served at a time.
-    pub(super) fn most_clients_of(&self, user: u32) -> usize {
-        if user == 0 { MAX_CLIENTS } else { clients_of_user(self.options.user_count()) }
+    pub(super) fn max_clients_of_user(&self, user: u32) -> usize {
+        if user == 0 { MAX_CLIENTS } else { max_clients_per_user(self.options.user_count()) }
     }
 
     pub(super) fn add_client(&self, client: &Arc<ClientConnection>) {
@@ -126,7 +127,7 @@ impl ServiceShared {
         self.totals.clients.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Forgets a client with its packets.
+    /// Removes a client with its packets.
     pub(super) fn remove_client(&self, client: &ClientConnection) {
         // This closes sockets, so it happens before the lock is taken.
         self.ports.remove_client(client.id);
@@ -135,7 +136,8 @@ impl ServiceShared {
         let mut state = self.lock_state();
         state.queue.remove_client(client.id);
         state.clients.remove(&client.id);
-        // The outlet frees what it has of the client: only its thread touches the calendar and the shares.
+        // The outlet removes the data that it has of the client, because only its thread uses the calendar
+        // and the shares.
         state.gone.push(client.id);
         if has_room_for_past(&state.past, past.user, self.options.user_count()) {
             state.past.push(past);
@@ -168,12 +170,12 @@ impl ServiceShared {
     /// Queues a train and wakes the outlet.
     pub(super) fn queue_train(&self, train: QueuedTrain) -> Result<(), PacketRefusal> {
         let mut state = self.lock_state();
-        // The lock is held: the outlet takes every train that was pushed before the end.
+        // The lock is held here, so the outlet takes every train that was queued before the end.
         if self.is_ending() {
             return Err(PacketRefusal::Ended);
         }
         state.queue.push_train(train).map_err(|_| PacketRefusal::QueueFull)?;
-        // Released first: otherwise the outlet would wake up only to wait for the lock.
+        // The lock is released first; otherwise the outlet would wake up only to wait for it.
         drop(state);
         self.changed.notify_one();
         Ok(())
@@ -192,7 +194,7 @@ impl ServiceShared {
         while !self.is_ending() {
             let now = now();
             let due = state.queue.next_due_time();
-            // An overdue train has no wait, because `since` is never negative.
+            // For an overdue train the wait is zero, because `since` is never negative.
             let wait =
                 due.map_or(MAX_WORK_WAIT, |due| Duration::from_nanos((due - lead).since(now).as_u64()));
             if due.is_some() && wait.is_zero() || !state.gone.is_empty() {
@@ -210,10 +212,11 @@ impl ServiceShared {
         NextOutletWork::Ended
     }
 
-    /// Ends probing of a target that has refused a packet of a user: for that user, and for all when it has refused packets of several.
+    /// Closes a target that has refused a packet of a user: for that user, and for all users if it has
+    /// refused packets of several users.
     pub(super) fn close_target(&self, target: IpAddr, user: u32) {
         if self.paths.close_target(target, user) {
-            // This refusal may be the one that closes the target for all users, so all of them are asked about.
+            // This refusal may close the target for all users, so each user is checked.
             let cancelled = self
                 .lock_state()
                 .queue
@@ -234,7 +237,8 @@ impl ServiceShared {
     /// Stops the intake of packets.
     pub(super) fn stop_intake(&self) {
         let state = self.lock_state();
-        // The end is set under the lock: a train is either queued before the end, or refused. No train is lost.
+        // The flag is set under the lock, so that each train is either queued before the end or refused, and
+        // none is lost.
         self.is_ending.store(true, Ordering::Relaxed);
         drop(state);
         self.changed.notify_all();
@@ -260,13 +264,13 @@ impl ServiceShared {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Packets that still wait when the service ends.
-    pub(super) fn take_all_trains(&self) -> Vec<QueuedTrain> {
+    /// Takes the trains that still wait when the service ends.
+    pub(super) fn take_waiting_trains(&self) -> Vec<QueuedTrain> {
         let due = self.lock_state().queue.take_due_trains(MonoTime::from_nanos(u64::MAX), usize::MAX, now());
         due.into_iter().map(|due| due.train).collect()
     }
 
-    /// The counts of all clients, after all threads have ended.
+    /// Takes the counts of all clients, after all threads have ended; fails if an error has ended the service.
     pub(super) fn take_past_clients(&self) -> Result<Vec<PastClient>, Error> {
         let mut state = self.lock_state();
         match state.error.take() {

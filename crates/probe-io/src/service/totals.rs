@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(super) struct ServiceTotals {
     pub(super) clients: AtomicU64,
-    /// By the position in [`PacketOutcome::ALL`].
+    /// Number of packets by outcome, in the order of [`PacketOutcome::ALL`].
     outcomes: Vec<AtomicU64>,
     late: AtomicU64,
     shifted: AtomicU64,
@@ -75,7 +75,7 @@ pub struct ServiceStatus {
     pub late: u64,
     /// Sent packets that were moved because they clashed with others.
     pub shifted: u64,
-    /// Packets that were not sent, by every reason that there is.
+    /// Number of packets that were not sent, for each reason, zeros included.
     pub refused: Vec<(&'static str, u64)>,
     /// Answers that were given to programs.
     pub answers: u64,

@@ -14,13 +14,13 @@ fn with(lab: &ProbeLab, owners: &str, test: impl FnOnce(&mut TrainSender<'_>)) {
     let permit = ProbePermit::from_text(owners).unwrap();
     let target = permit.permit_target("192.0.2.2".parse().unwrap(), "2026-11-22").unwrap();
     let way = path::find_path(Some(&lab.near), target, None).unwrap();
-    let options = ReleaseOptions { priority: None, ..ReleaseOptions::usual() };
+    let options = ReleaseOptions { priority: None, ..ReleaseOptions::common() };
     let release = release::open_release(&way.location, ReleaseMechanism::Spin, options).unwrap();
     let wanted = WantedPackets { addresses: vec![way.ends.source], port: None };
-    let ear = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
+    let listener = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
     let method = Box::new(EchoMethod::new(way.ends, 5, None));
     let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(target.limits()));
-    test(&mut TrainSender::new(&way, method, dispatcher, ear, ArrivalRule::Near));
+    test(&mut TrainSender::new(&way, method, dispatcher, listener, ArrivalRule::Near));
 }
 
 fn ask(of: u32) -> TrainRequest {

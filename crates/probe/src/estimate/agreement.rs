@@ -1,9 +1,11 @@
-//! Finds a rate on which pairs agree so clearly that it is no accident, and its range.
+//! Finds a rate on which so many pairs agree that it is no accident, and its range.
 //!
-//! Rates that late timers and other traffic spread smoothly have a densest place, too. A rate that pairs agree on is a place so dense that a
-//! smooth spread does not make it: more than a third of all pairs within a tenth of the range that four fifths of them need.
+//! Late timers and other traffic spread the rates of pairs smoothly, and a smooth distribution has a densest
+//! place, too. Pairs agree on a rate only if one place is much denser: more than a third of all pairs lie
+//! within a tenth of the range that contains four fifths of them.
 //!
-//! Invariant: the range comes from the spread of those that agree, and holds the rate if what disturbs them is as likely to be on either side.
+//! Invariant: the range is computed from the spread of the pairs that agree. It contains the true rate if
+//! disturbances are as likely to raise as to lower a rate.
 
 use super::gaps::{median, quantile};
 use super::modes::densest_window;
@@ -18,38 +20,42 @@ pub(super) struct PairRateAgreement {
     pub(super) share: f64,
 }
 
-/// The group has at least this share of all pairs, and at least this many.
+/// Minimum share and minimum number of all pairs in the group that agrees.
 const MIN_GROUP_SHARE: f64 = 0.35;
 const MIN_GROUP_PAIRS: f64 = 10.0;
-/// The group is this narrow, compared with the range of most pairs.
+/// Maximum width of the group, relative to the range of four fifths of the pairs.
 const NARROW_GROUP_SHARE: f64 = 0.1;
-/// Pairs that are all this close together, compared with their rate, are one group.
+/// If all pairs differ by less than this share of their rate, they are one group.
 const CLOSE_PAIRS_SHARE: f64 = 0.05;
 /// A shaper's timers and rounding are not known better than this.
 const MIN_RATE_UNCERTAINTY: f64 = 0.005;
 
-/// The range that most pairs need, without the tenth at each end.
+/// The width of the range from the 10th to the 90th percentile.
 pub(super) fn spread_range(rates: &[f64]) -> f64 {
     quantile(rates, 0.9) - quantile(rates, 0.1)
 }
 
 impl PairRateAgreement {
-    /// Finds the agreement in `rates`, which are some of `pairs` pairs spread over `range`. The error is the share of the largest group.
+    /// Finds the agreement in `rates`, which come from some of `pairs` pairs with the spread `range`. Without
+    /// an agreement, the error is the share of the largest group.
     pub(super) fn find_in_rates(rates: &[f64], range: f64, pairs: usize) -> Result<Self, f64> {
         let mut sorted = rates.to_vec();
         sorted.sort_by(f64::total_cmp);
-        // A tenth of the spread. If the spread itself is tiny, all of it, so that equal rates are one group.
+        // The width is a tenth of the spread. If the spread is tiny, it is the whole spread, so that equal
+        // rates are one group.
         let width = (NARROW_GROUP_SHARE * range).max(range.min(CLOSE_PAIRS_SHARE * median(&sorted)));
         let group = densest_window(&sorted, width);
         let all = pairs.max(1) as f64;
         let found = group.len() as f64;
-        // Of all pairs, not only of those that are candidates: rates that were left out disagree, too.
+        // The share of all pairs counts, not only of the candidates, because rates that were left out
+        // disagree, too.
         if sorted.is_empty() || found < MIN_GROUP_PAIRS.max(MIN_GROUP_SHARE * all) {
             return Err(if sorted.is_empty() { 0.0 } else { found / all });
         }
         let core = densest_half(&sorted[group]);
         let (low, high) = (core[0], core[core.len() - 1]);
-        // The densest half of noise is somewhere in it: its own width to each side, so the middle of the noise is inside.
+        // The densest half may lie anywhere within the noise. It is widened by its own width on each side, so
+        // that the range contains the middle of the noise.
         let beside = (high - low).max(MIN_RATE_UNCERTAINTY * low);
         let (low, high) = (low - beside, high + beside);
         let inside: Vec<_> = sorted.iter().copied().filter(|rate| (low..=high).contains(rate)).collect();

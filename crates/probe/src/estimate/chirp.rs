@@ -1,9 +1,11 @@
-//! The available rate of a path, from trains that get faster and faster (as pathChirp does).
+//! Estimates the available rate of a path from trains that get faster and faster, called chirps
+//! (the method of pathChirp).
 //!
-//! When a chirp becomes faster than the available rate, its probes begin to wait longer and longer. If the waiting ends within the chirp (an
-//! *excursion*), the chirp has met a burst of other traffic, which shows the available rate during that time.
+//! When a chirp becomes faster than the available rate, its probes begin to wait longer and longer. If the
+//! waiting ends within the chirp (an *excursion*), the chirp met a burst of other traffic, and the excursion
+//! shows the available rate during that time.
 //!
-//! Invariant: every distance of a chirp has exactly one rate, weighted by how long it took.
+//! Invariant: every distance of a chirp gets exactly one rate, which is weighted by the duration of the distance.
 
 use super::agreement::spread_range;
 use super::gaps::{CompleteTrain, mean, standard_error};
@@ -14,7 +16,7 @@ use super::{
 };
 use crate::{PlannedProbe, ProbeKind};
 
-const TOO_FAST_TEXT: &str = "saw the delay grow from their first probe on: already their lowest rate is above the available one; try --method pathload";
+const TOO_FAST_TEXT: &str = "saw the delay grow from their first probe on: even their lowest rate is above the available rate; try --method pathload";
 const TOO_SLOW_TEXT: &str = "saw no growing delay: the available rate is above their highest rate";
 
 #[derive(Clone, Debug)]
@@ -31,16 +33,16 @@ pub struct ChirpEstimator {
 
 /// Each distance is shorter than the one before it by this factor.
 const CHIRP_SPREAD_FACTOR: f64 = 1.2;
-/// The slowest and the fastest part of a chirp, relative to the rate at which trains come out.
+/// The slowest and the fastest rate of a chirp, relative to the rate at which trains leave the path.
 const SLOWEST_RATE_FACTOR: f64 = 0.08;
 const FASTEST_RATE_FACTOR: f64 = 2.5;
-/// An excursion ends when the wait is less than the longest one by this factor (F of pathChirp).
+/// An excursion ends when the wait is smaller than its longest wait by this factor (F of pathChirp).
 const EXCURSION_END_FACTOR: f64 = 1.5;
-/// A shorter excursion does not count.
+/// Minimum length of an excursion, in probes; shorter ones do not count.
 const MIN_EXCURSION_PROBES: usize = 5;
-/// Waits that grow by less than this share of the narrow link's time for a probe are no sign of a queue.
+/// Waits that grow by less than this share of the narrow link's time for a probe do not count as a queue.
 const WAIT_NOISE_SHARE: f64 = 0.05;
-/// A distance may be longer than the earlier one by this factor: the sender has its own delays.
+/// A distance may be longer than the distance before it by up to this factor, because the sender has delays of its own.
 const UNEVEN_DISTANCE_FACTOR: f64 = 1.2;
 /// A token bucket that lets more distances than this pass unchanged absorbs all of a chirp's few fast probes.
 const MAX_HIDDEN_DISTANCES: u32 = 1;
@@ -89,8 +91,8 @@ impl ChirpEstimator {
         self.settle.sent_trains() + self.sent
     }
 
-    /// The failure, if it befell most chirps.
-    fn fail_if_most(&self, count: usize, what: &str) -> Option<NoEstimateReason> {
+    /// Returns a failure if `count` is more than half of the usable chirps; `what` says what these chirps saw.
+    fn failure_of_most_chirps(&self, count: usize, what: &str) -> Option<NoEstimateReason> {
         let have = self.samples.len();
         let what = format!("{count} of {have} chirps {what}");
         (2 * count > have).then(|| NoEstimateReason::NotConverged { trains: self.train_count(), what })
@@ -127,7 +129,8 @@ impl RateEstimator for ChirpEstimator {
         };
         let Some(whole) = CompleteTrain::from_train(train, &mut self.discarded) else { return };
         let gaps: Vec<_> = (0..whole.last_index()).map(|nth| whole.departure_gap(nth, nth + 1)).collect();
-        // Measured departures: a sender that was held up made its own queue, which would look like one of the path.
+        // The measured departures are checked, because a delayed sender makes a queue of its own that would
+        // look like a queue of the path.
         if gaps.iter().any(|gap| *gap <= 0.0)
             || gaps.windows(2).any(|two| two[1] > two[0] * UNEVEN_DISTANCE_FACTOR)
         {
@@ -143,11 +146,12 @@ impl RateEstimator for ChirpEstimator {
             .gap_uncertainty(0, 1)
             .max(WAIT_NOISE_SHARE * whole.bits_between_probes(0, 1) * 1e9 / settled.bits_per_s);
         let last = find_open_excursion(&waits, noise);
-        // Only an excursion that stays open shows the available rate. One from the first probe on means that
-        // all rates of the chirp were too high.
+        // Only an excursion that does not end within the chirp shows the available rate. If it begins at the
+        // first probe, all rates of the chirp were too high.
         self.too_fast += usize::from(last == Some(0));
         self.never += usize::from(last.is_none());
-        // The available rate cannot exceed what the path carries, whatever a bucket lets through for a moment.
+        // The available rate cannot exceed the capacity of the path, whatever a bucket lets through for a
+        // moment.
         self.samples.push(mean_available_rate(&waits, &rates, &gaps, last, noise).min(settled.bits_per_s));
     }
 
@@ -169,8 +173,8 @@ impl RateEstimator for ChirpEstimator {
                 discarded: self.discarded,
             });
         }
-        let too_fast = self.fail_if_most(self.too_fast, TOO_FAST_TEXT);
-        if let Some(none) = too_fast.or_else(|| self.fail_if_most(self.never, TOO_SLOW_TEXT)) {
+        let too_fast = self.failure_of_most_chirps(self.too_fast, TOO_FAST_TEXT);
+        if let Some(none) = too_fast.or_else(|| self.failure_of_most_chirps(self.never, TOO_SLOW_TEXT)) {
             return Err(none);
         }
         let middle = mean(&self.samples);
@@ -181,7 +185,8 @@ impl RateEstimator for ChirpEstimator {
         Ok(RateEstimate {
             method: self.name(),
             bits_per_s: middle,
-            // Bursts of others make some chirps see more than is free on average, and none sees less: the more chirps differ, the lower.
+            // Because of bursts, some chirps see more free capacity than the mean, and none sees less. So the
+            // lower bound is lower if the chirps differ more.
             low: (middle - error.max(spread)).max(0.0) / fine,
             high: (middle + error) * fine,
             packets_per_frame: packets_per_frame(self.settle.shape().length),
@@ -211,7 +216,7 @@ fn find_excursion_end(waits: &[f64], from: usize) -> Option<usize> {
     None
 }
 
-/// A time of a chirp during which probes waited longer than before.
+/// A part of a chirp in which probes waited longer than before.
 #[derive(Debug, PartialEq)]
 struct QueueingExcursion {
     from: usize,
@@ -224,7 +229,7 @@ fn find_excursions(waits: &[f64], noise: f64) -> Vec<QueueingExcursion> {
     let mut all = Vec::new();
     let mut at = 0;
     while at + 1 < waits.len() {
-        // A rise within the noise begins no excursion, or every chirp would have some.
+        // A rise within the noise does not begin an excursion; otherwise every chirp would have some.
         if waits[at + 1] - waits[at] <= noise {
             at += 1;
             continue;

@@ -10,12 +10,12 @@ pub(super) fn difference_ns(from: u64, to: u64) -> f64 {
     to.checked_signed_diff(from).unwrap_or(0) as f64
 }
 
-/// A train whose every probe left and arrived, in order.
+/// A train of which all probes left and arrived, in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CompleteTrain<'a>(pub(super) &'a [PassedProbe]);
 
 impl<'a> CompleteTrain<'a> {
-    /// The train, if it is whole; otherwise it is counted in `discarded`.
+    /// Returns the train if it is complete; otherwise counts it in `discarded`.
     pub(super) fn from_train(train: &'a [PassedProbe], discarded: &mut DiscardedTrains) -> Option<Self> {
         // The first reason counts, since it may be the cause of the later ones.
         let account = if train.iter().any(|probe| probe.disturbed) {
@@ -93,6 +93,6 @@ pub(super) fn standard_error(values: &[f64]) -> f64 {
     let middle = mean(values);
     let n = values.len() as f64;
     let squares: f64 = values.iter().map(|value| (value - middle).powi(2)).sum();
-    // Bessel's correction: the mean is the sample's own, so one degree of freedom is gone.
+    // Bessel's correction: the mean comes from the same sample, so there is one degree of freedom less.
     (squares / (n - 1.0) / n).sqrt()
 }

@@ -1,7 +1,7 @@
-//! Finds rates that many pairs agree on.
+//! Finds rates on which many pairs agree.
 //!
-//! Other traffic spreads some pairs wider and presses others together, so neither mean nor median is the capacity. But undisturbed pairs
-//! agree: they make a local mode of the distribution.
+//! Other traffic spreads some pairs and compresses others, so neither the mean nor the median is the
+//! capacity. But undisturbed pairs agree, and form a local mode of the distribution.
 //!
 //! Invariant: no sample is in two modes.
 
@@ -9,7 +9,7 @@ use super::gaps::{median, quantile};
 use serde::Serialize;
 use std::ops::Range;
 
-/// A group of samples that lie close together: a bell of their distribution.
+/// A group of samples that lie close together: a local peak of their distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SampleCluster {
     /// The median of its densest part.
@@ -18,27 +18,29 @@ pub struct SampleCluster {
     pub high: f64,
     /// Share of all samples that are in it.
     pub share: f64,
-    /// Share of all samples that are in its densest part. That part has the same width for all modes, so it is their merit.
+    /// Share of all samples that are in its densest part. That part has the same width for all modes, so
+    /// modes can be compared by it.
     pub core: f64,
 }
 
-/// No more than this many are looked for.
+/// Maximum number of modes that are searched.
 const MAX_MODES: usize = 8;
 
-/// A bell may rise again by this factor and still be the same bell.
+/// Factor by which a peak may rise again on its way down and still count as one peak.
 const BELL_RISE_FACTOR: f64 = 1.1;
 
-/// The modes of some samples, the largest first. `narrowest` is how close two samples are that count as the same.
+/// Finds the modes of `samples`, the largest first. Samples that differ by less than `narrowest` count as equal.
 pub fn find_sample_modes(samples: &[f64], narrowest: f64) -> Vec<SampleCluster> {
     let mut rest = samples.to_vec();
     rest.sort_by(f64::total_cmp);
     // Pathrate's bin width: an eighth of the range from the 10th to the 90th percentile, but no narrower than the caller's resolution.
     let width = (0.125 * (quantile(&rest, 0.9) - quantile(&rest, 0.1))).max(narrowest);
     let mut found = Vec::new();
-    // Each round takes out at least the densest window, so the search ends.
+    // Each pass removes at least the densest window, so the search ends.
     while found.len() < MAX_MODES && !rest.is_empty() {
         let core = densest_window(&rest, width);
-        // The bell reaches from the densest window down both sides. Its samples are then taken out, and the rest is searched again.
+        // The peak reaches from the densest window down on both sides. Its samples are removed, and the rest
+        // is searched again.
         let from = find_lower_end(&rest, core.start, core.len(), width);
         let to = find_upper_end(&rest, core.end, core.len(), width);
         found.push(SampleCluster {
@@ -71,10 +73,11 @@ pub(super) fn densest_window(sorted: &[f64], width: f64) -> Range<usize> {
     best
 }
 
-/// Goes down the bell's lower side, one width at a time, while it falls.
+/// Follows the peak down on its lower side, one width at a time, as long as it falls. Returns the index
+/// of the lower end.
 fn find_lower_end(sorted: &[f64], mut from: usize, mut count: usize, width: f64) -> usize {
     while from > 0 {
-        // One more window below the present end. It belongs to the bell as long as it is not clearly denser.
+        // The next window below the present end belongs to the peak unless it is clearly denser.
         let next = sorted.partition_point(|value| *value < sorted[from] - width);
         let here = from - next;
         if here == 0 || here as f64 > count as f64 * BELL_RISE_FACTOR {
@@ -86,7 +89,7 @@ fn find_lower_end(sorted: &[f64], mut from: usize, mut count: usize, width: f64)
     from
 }
 
-/// Goes up the bell's upper side in the same way.
+/// Follows the peak down on its upper side in the same way. Returns the index after the upper end.
 fn find_upper_end(sorted: &[f64], mut to: usize, mut count: usize, width: f64) -> usize {
     while to < sorted.len() {
         let next = sorted.partition_point(|value| *value <= sorted[to - 1] + width);

@@ -1,13 +1,15 @@
-//! Capacity from packet pairs: two probes that reach the narrowest link together leave it as far apart as it takes to send one.
+//! Estimates the capacity from packet pairs: if two probes reach the narrowest link together, their distance
+//! behind it is the time that the link needs for one probe.
 //!
-//! Other traffic may have come between the two (too far apart), or held up the first behind the narrow link (too close). There are two ways
-//! to find the undisturbed pairs: the rate that many of them agree on ([`PairSelection::Mode`]), or the pair with the least delay of both its
-//! probes ([`PairSelection::LeastDelay`], known as CapProbe).
+//! Other traffic may have come between the two probes (too far apart), or delayed the first one behind the
+//! narrow link (too close). There are two ways to find undisturbed pairs: the rate on which many pairs agree
+//! ([`PairSelection::Mode`]), or the pair whose probes together had the smallest delay
+//! ([`PairSelection::LeastDelay`], known as CapProbe).
 //!
-//! A third probe goes behind each pair. The forwarder of a burst has less to do for its last frame (it sets no timer for a next one), so that
-//! frame comes too soon: by 9 of 121 us on a link of 100 Mbit/s that a kernel shaped.
+//! A third probe follows each pair. A shaper has less work for the last frame of a burst, because it sets no timer for
+//! a next one, so that frame arrives too early: by 9 of 121 us on a link of 100 Mbit/s that a kernel shaped.
 //!
-//! Invariant: a pair whose probes did not leave closer together than the answer's distance is never used.
+//! Invariant: a pair is used only if its probes left closer together than the link spreads them.
 
 use super::agreement::{PairRateAgreement, spread_range};
 use super::gaps::{CompleteTrain, median};
@@ -22,7 +24,7 @@ use crate::{ProbeKind, small_count};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairSelection {
     Mode,
-    /// Neither probe had to wait for others.
+    /// The pair whose two probes had the smallest sum of delays.
     LeastDelay,
 }
 
@@ -49,7 +51,7 @@ impl PairSample {
 /// The pair with the least sum of delays.
 struct LeastDelayedPair {
     pair: PairSample,
-    /// Excess of its wait over the allowed one, in nanoseconds; not positive if it is good enough.
+    /// How much longer its probes waited than allowed, in nanoseconds; zero or negative if the pair is good enough.
     excess: f64,
 }
 
@@ -71,19 +73,21 @@ pub struct PairEstimator {
 
 /// Least number of usable pairs for an answer.
 const MIN_USABLE_PAIRS: usize = 10;
-/// Number of pairs from which on it may end early.
+/// Minimum number of usable pairs before the estimator may end early.
 const MIN_PAIRS_FOR_EARLY_END: usize = 20;
 /// Largest share of pairs that may arrive together. Above it, the path or the receiver makes batches.
 const MAX_BATCHED_SHARE: f64 = 0.1;
-/// A mode below this share of the rate of whole trains is one of other traffic.
+/// A mode whose rate is below this share of the rate of whole trains comes from other traffic.
 const BELOW_TRAIN_RATE_SHARE: f64 = 0.95;
-/// Largest excess of the least sum of delays over the sum of the least delays, relative to the pair's distance.
+/// Largest allowed excess of the smallest sum of delays over the sum of the smallest delays, relative to the
+/// distance of the pair.
 const MAX_DELAY_SUM_EXCESS: f64 = 0.04;
-/// This many pairs must have waited that little.
+/// Minimum number of pairs that must have waited as little as the best pair.
 const MIN_PAIRS_NEAR_LEAST_DELAY: usize = 3;
-/// Lengths of pairs. They vary, so that the frame lengths of other traffic do not make separate modes.
+/// Number of different frame lengths of pairs. They vary so that the frame lengths of other traffic do
+/// not form separate modes.
 const PAIR_LENGTH_COUNT: u32 = 5;
-/// Positions of pairs in their bursts.
+/// Number of different positions of pairs in their bursts.
 const PAIR_POSITIONS_IN_BURST: u32 = 4;
 
 impl PairEstimator {
@@ -110,15 +114,15 @@ impl PairEstimator {
         Ok(MeasuredCapacity { bits_per_s, settled })
     }
 
-    /// Returns whether more pairs would not change anything.
-    fn is_over(&self) -> bool {
+    /// Returns whether more pairs would not change the answer, or the maximum number was sent.
+    fn has_enough_pairs(&self) -> bool {
         let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
         match self.pick {
             _ if self.sent >= self.pairs => true,
             _ if self.samples.len() < MIN_PAIRS_FOR_EARLY_END => false,
             // If four fifths of all pairs differ by less than 2 %, more of them would not move the answer.
             PairSelection::Mode => spread_range(&rates) / median(&rates) < 0.02,
-            PairSelection::LeastDelay => self.least_delayed().is_some_and(|least| least.excess <= 0.0),
+            PairSelection::LeastDelay => self.least_delayed_pair().is_some_and(|least| least.excess <= 0.0),
         }
     }
 
@@ -126,7 +130,7 @@ impl PairEstimator {
         self.samples.iter().map(|sample| sample.delays[nth]).fold(f64::INFINITY, f64::min)
     }
 
-    fn least_delayed(&self) -> Option<LeastDelayedPair> {
+    fn least_delayed_pair(&self) -> Option<LeastDelayedPair> {
         // CapProbe (Kapoor et al., SIGCOMM 2004): if neither probe of a pair waited, its sum of delays is the sum of the least delays of
         // first and second probes. The unknown clock offset is in both sums and cancels. The next best pairs must agree, because a sum
         // that was seen only once may be an error of the stamps.
@@ -134,7 +138,8 @@ impl PairEstimator {
         sorted.sort_by(|one, other| one.delay_sum().total_cmp(&other.delay_sum()));
         let best = **sorted.first()?;
         let again = sorted.get(MIN_PAIRS_NEAR_LEAST_DELAY - 1)?;
-        // The larger of two doubts: how long the best pair waited, and how far the next ones are from it.
+        // The larger of two values counts: how long the best pair waited, and how far the next pairs are from
+        // it.
         let waited = (best.delay_sum() - self.least_delay(0) - self.least_delay(1))
             .max(again.delay_sum() - best.delay_sum());
         Some(LeastDelayedPair {
@@ -187,9 +192,11 @@ impl PairEstimator {
 
     fn estimate_by_mode(&self, settled: SettledTrains) -> Result<RateEstimate, NoEstimateReason> {
         let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
-        // Pairs that came together say that something on the path holds frames and lets them go at once: they do not agree either.
+        // Pairs that arrived together show that something on the path holds frames back and releases them at
+        // once. They count as pairs that disagree.
         let pairs = rates.len() + self.discarded.together;
-        // Whole trains come out at most at the capacity (asymptotic dispersion rate), so a mode below their rate is other traffic.
+        // Whole trains leave the path at most at the capacity (asymptotic dispersion rate), so a mode below
+        // their rate comes from other traffic.
         let above: Vec<_> = rates
             .iter()
             .copied()
@@ -209,7 +216,8 @@ impl PairEstimator {
     fn estimate_by_delay(&self, settled: SettledTrains) -> Result<RateEstimate, NoEstimateReason> {
         let trains = self.samples.len();
         let together = self.discarded.together;
-        // Then a gap is as long as a batch, also that of the pair with the least delays.
+        // If many pairs arrive together, the distance of the other pairs is that of two batches, also for the
+        // pair with the smallest delays.
         if together as f64 > MAX_BATCHED_SHARE * (trains + together) as f64 {
             let what = format!(
                 "{together} of {} pairs arrived together, so something on the path forwards frames in batches",
@@ -217,7 +225,7 @@ impl PairEstimator {
             );
             return Err(NoEstimateReason::NotConverged { trains, what });
         }
-        let Some(LeastDelayedPair { pair: best, excess }) = self.least_delayed() else {
+        let Some(LeastDelayedPair { pair: best, excess }) = self.least_delayed_pair() else {
             return Err(NoEstimateReason::NoMode { pairs: 0, share: 0.0 });
         };
         if excess > 0.0 {
@@ -244,16 +252,16 @@ impl PairEstimator {
         ))
     }
 
-    /// The number of primers before the next pair. A machine on the path may take longer for every second or fourth frame of a burst, so
-    /// pairs take turns at four positions.
+    /// The number of primers before the next pair. A machine on the path may need more time for every second
+    /// or fourth frame of a burst, so the pairs take turns at four positions.
     fn primer_count(&self, settled: SettledTrains) -> u32 {
         let turn = small_count(self.sent / PAIR_LENGTH_COUNT as usize) % PAIR_POSITIONS_IN_BURST;
         // The whole burst stays within the length that the limits allow.
         (settled.primers + turn).min(self.settle.shape().longest.saturating_sub(MEASURED_PROBES))
     }
 
-    /// The length of the next pair. Lengths take turns between four fifths of the longest and the longest. `LeastDelay` compares delays,
-    /// which depend on the length, so there all pairs have the same.
+    /// The frame length of the next pair. The lengths take turns between four fifths of the maximum and the maximum.
+    /// `LeastDelay` compares delays, which depend on the length, so there all pairs have the same length.
     fn pair_length(&self) -> u32 {
         let longest = self.settle.shape().length;
         match self.pick {
@@ -280,7 +288,7 @@ impl RateEstimator for PairEstimator {
         let settled = match self.settle.settling_result() {
             None => return Some(self.settle.next_train()),
             Some(Err(_)) => return None,
-            Some(Ok(_)) if self.is_over() => return None,
+            Some(Ok(_)) if self.has_enough_pairs() => return None,
             Some(Ok(settled)) => *settled,
         };
         let length = self.pair_length();
@@ -291,11 +299,12 @@ impl RateEstimator for PairEstimator {
             // Primers keep the full length, because they have to empty the bucket.
             probe.length = length;
         }
-        // The end of a burst comes too soon (see the module), so the last probe is not measured.
+        // The last probe of a burst arrives too early (see the module), so it is not measured.
         if let Some(last) = probes.last_mut() {
             last.kind = ProbeKind::Tail;
         }
-        // Twice the time that the path takes for the burst: the next one must not meet it in the queue.
+        // Twice the time that the path needs for the burst, so that the next burst does not meet this one in
+        // the queue.
         let drained =
             clamp_to_nanos(2.0 * probes.len() as f64 * f64::from(shape.length) * 8e9 / settled.bits_per_s);
         Some(TrainRequest {
@@ -320,8 +329,8 @@ impl RateEstimator for PairEstimator {
             doubt: whole.gap_uncertainty(first, second),
         };
         let expected = sample.bits * 1e9 / settled.bits_per_s;
-        // A gap that the path did not widen says nothing about it; and if the second probe left so late that the link was nearly idle in
-        // between, the gap is the sender's own.
+        // A gap that the path did not widen says nothing about the path. If the second probe left so late
+        // that the link was nearly idle in between, the gap is that of the sender.
         if sample.gap <= sample.doubt.max(SPREAD_THRESHOLD * sample.left) {
             self.discarded.together += 1;
         } else if sample.left > 0.8 * expected {

@@ -1,9 +1,11 @@
-//! The available rate of a path, by sending streams faster and slower until they just do not queue (as pathload does).
+//! Estimates the available rate of a path: streams are sent faster and slower until the fastest rate is found
+//! at which they do not queue (the method of pathload).
 //!
-//! A stream that is faster than the available rate makes its own probes wait longer and longer. Most streams of a *fleet* with one rate
-//! have to agree. Rates at which they do not are a grey region, because the available rate varies. The answer is a range, found by bisection.
+//! The probes of a stream that is faster than the available rate wait longer and longer. Most streams of a
+//! *fleet*, which all have one rate, have to agree. Rates at which they do not agree form a grey region,
+//! because the available rate varies. The answer is a range, found by bisection.
 //!
-//! Invariant: `low <= grey <= high`, and the rates of both ends were measured at departure.
+//! Invariant: `low <= grey <= high`, and the rates at both ends are measured at departure.
 
 use super::gaps::{CompleteTrain, difference_ns, mean, median};
 use super::settle::{TrainSettler, TrainShape, spaced_probes};
@@ -34,7 +36,7 @@ pub struct PathloadEstimator {
     search: Option<RateSearch>,
     fleet: StreamFleet,
     tried: usize,
-    /// Too few streams of a fleet could be used.
+    /// True if too few streams of a fleet could be used.
     is_futile: bool,
     discarded: DiscardedTrains,
     sent: usize,
@@ -67,17 +69,19 @@ struct GreyRegion {
     high: f64,
 }
 
-/// Share of a fleet's streams that decides. pathload has 0.6: then six of ten ranges held what was free beside bursty traffic.
+/// Share of a fleet's streams that must agree. pathload uses 0.6: then, beside bursty traffic, only six of
+/// ten ranges contained the available rate.
 const DECIDING_STREAM_SHARE: f64 = 0.85;
-/// Width of the answer, relative to the rate at which trains come out.
+/// Width of the answer, relative to the rate at which trains leave the path.
 const ANSWER_RESOLUTION: f64 = 0.05;
 /// Largest error of a stream's rate.
 const MAX_STREAM_RATE_ERROR: f64 = 0.1;
-/// Largest distance of a probe from its place, in gaps: a sender that catches up makes its own queue.
+/// Largest deviation of a probe's departure from an even stream, in gaps: a sender that catches up makes a
+/// queue of its own.
 const MAX_PROBE_OFFSET_GAPS: f64 = 4.0;
 /// Delays that rise by less than this share of a stream's length count as level.
 const DELAY_NOISE_SHARE: f64 = 0.01;
-/// Number of streams, in fleets, after which it gives up on a rate.
+/// Number of streams, as a multiple of a fleet, after which the estimator gives up on a rate.
 const MAX_FUTILE_FLEETS: usize = 2;
 // Shorter streams have too few groups for a trend.
 const MIN_STREAM_PROBES: u32 = 10;
@@ -86,7 +90,8 @@ const MAX_LOSS_SHARE: f64 = 0.03;
 
 impl RateSearch {
     fn new(dispersion_rate: f64) -> Self {
-        // The available rate is at most the rate at which trains come out (A <= ADR), apart from its error.
+        // The available rate is at most the rate at which trains leave the path (A <= ADR), apart from the
+        // error of that rate.
         let high = 1.2 * dispersion_rate;
         Self {
             low: 0.0,
@@ -110,8 +115,8 @@ impl RateSearch {
             _ => None,
         };
         if next.is_none() && !self.is_high_seen {
-            // No stream ever queued, so `high` was only the first guess: the available rate may be above it.
-            // Rates below the old end are known, so the new range begins just below it.
+            // No stream has queued yet, so `high` is only the first guess, and the available rate may be
+            // above it. Rates below the old `high` are known, so the new range begins just below it.
             self.low = low.max(high - fine);
             self.high = high * 1.5;
             return Some(f64::midpoint(self.low, self.high));
@@ -131,8 +136,8 @@ impl RateSearch {
                 self.grey = Some(GreyRegion { low: grey.low.min(rate), high: grey.high.max(rate) });
             }
         }
-        // The available rate varies, so a later fleet may contradict an earlier one: the later one counts.
-        // This keeps the order of both ends, which the invariant of the module needs.
+        // The available rate varies, so a later fleet may contradict an earlier one. The later one counts.
+        // This keeps `low <= high`, as the invariant of the module requires.
         self.low = self.low.min(self.high);
         let low = self.low;
         let high = self.high;
@@ -145,7 +150,7 @@ impl RateSearch {
 }
 
 impl StreamFleet {
-    /// The trend of most of its streams, as soon as the remaining ones cannot change it.
+    /// The trend of most streams of the fleet, as soon as the remaining streams cannot change it.
     fn fleet_trend(&self, streams: usize) -> Option<DelayTrend> {
         let need = DECIDING_STREAM_SHARE * streams as f64;
         let rising = self.count_trend(DelayTrend::Rising);
@@ -156,7 +161,7 @@ impl StreamFleet {
         } else if level >= need {
             Some(DelayTrend::Level)
         } else {
-            // Even if all open streams agreed with the larger group, it would not decide any more.
+            // Even if all remaining streams agreed with the larger group, that group would not decide.
             (rising.max(level) + open < need).then_some(DelayTrend::Unclear)
         }
     }
@@ -183,7 +188,7 @@ impl PathloadEstimator {
         }
     }
 
-    /// Slow streams have shorter frames, about one per 0.5 ms, so that they do not last too long.
+    /// Slow streams have shorter frames, about one frame per 0.5 ms, so that a stream does not last too long.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -198,9 +203,9 @@ impl PathloadEstimator {
         f64::from(self.frame_length(rate)) * 8e9 / rate
     }
 
-    /// Probes before a stream that empty a token bucket. The queue that they make is soon gone if the stream is not too fast, and while it
-    /// goes delays fall: that is no rise. At least one, because a bucket of one long frame, which trains of long frames do not show, lets
-    /// several short probes of a stream pass.
+    /// Number of probes before a stream, which empty a token bucket. Their queue is soon gone if the stream
+    /// is not too fast; meanwhile delays fall, which does not count as a rise. The minimum is one: a bucket
+    /// for one long frame, which trains of long frames do not show, lets several short probes pass.
     fn primer_count(&self) -> u32 {
         let settled = self.settle.settling_result().and_then(|settled| settled.as_ref().ok());
         settled.filter(|settled| settled.hidden > 0).map_or(1, |settled| settled.primers)
@@ -237,9 +242,10 @@ impl PathloadEstimator {
         let Some(whole) = CompleteTrain::from_train(&came, &mut self.discarded) else { return };
         let gap = self.stream_gap(self.fleet.asked);
         let places: Vec<_> = departure_offsets(&stream).map(|(nth, left)| left - nth as f64 * gap).collect();
-        // Measured departures against an even stream. The median removes a common shift, so that one late start does not count.
+        // Deviation of the measured departures from an even stream. The median removes a common shift, so
+        // that one late start does not count.
         let middle = median(&places);
-        // Lost probes have left, too, so the rate of those that arrived is scaled up to all of them.
+        // Lost probes were sent, too, so the rate of the probes that arrived is scaled up to all probes.
         let rate = whole.bits_between_probes(0, whole.last_index()) * 1e9
             / whole.departure_gap(0, whole.last_index()).max(1.0)
             * (stream.len() - 1) as f64
@@ -264,7 +270,7 @@ impl PathloadEstimator {
         self.used += 1;
     }
 
-    /// Chooses the next rate if the fleet has a verdict.
+    /// Chooses the next rate once the fleet has a verdict.
     fn advance_search(&mut self) {
         let Some(search) = &mut self.search else { return };
         let asked = self.fleet.asked;
@@ -298,7 +304,8 @@ impl RateEstimator for PathloadEstimator {
             Some(Err(_)) => return None,
             Some(Ok(settled)) => settled.bits_per_s,
         };
-        // The first trains must be over: the search begins with the rate at which they came out.
+        // The settling trains must be finished, because the search begins with the rate at which they left
+        // the path.
         if self.search.is_none() {
             self.search = Some(RateSearch::new(dispersion_rate));
             self.advance_search();
@@ -334,7 +341,7 @@ impl RateEstimator for PathloadEstimator {
                 discarded: self.discarded,
             });
         }
-        // A copy is asked, because `next_rate` widens the range while no stream has queued.
+        // A copy is used, because `next_rate` widens the range as long as no stream has queued.
         let is_done = search.clone().next_rate().is_none();
         if !is_done {
             let low = search.low / 1e6;
@@ -342,9 +349,10 @@ impl RateEstimator for PathloadEstimator {
             let what = format!("the available rate is between {low:.3} and {high:.3} Mbit/s");
             return Err(NoEstimateReason::NotConverged { trains, what });
         }
-        // After contradicting fleets both ends may coincide: the answer is never narrower than the resolution. And a stream counts as
-        // level if its delays rise by less than the noise, so it may be faster than what is free: by half more than the noise, because
-        // the trend is from the middle of the first group to that of the last.
+        // After contradicting fleets both ends may coincide, so the answer is never narrower than the
+        // resolution. A stream counts as level if its delays rise by less than the noise, so it may be faster
+        // than the available rate, by 1.5 times the noise: the trend is measured from the middle of the first
+        // group to that of the last.
         let low =
             (search.low / (1.0 + 1.5 * DELAY_NOISE_SHARE)).min(search.high - search.resolution).max(0.0);
         let middle = f64::midpoint(low, search.high);
@@ -367,7 +375,7 @@ impl RateEstimator for PathloadEstimator {
     }
 }
 
-/// The index of each probe of a stream whose departure is known, and how long after the first it left.
+/// For each probe with a known departure: its index, and how long after the first one it left.
 fn departure_offsets(stream: &[PassedProbe]) -> impl Iterator<Item = (usize, f64)> {
     let first = stream.iter().find_map(|probe| probe.left).unwrap_or(0);
     stream.iter().enumerate().filter_map(move |(nth, probe)| Some((nth, difference_ns(first, probe.left?))))

@@ -1,13 +1,16 @@
-//! Sends the first trains. They show after how many probes a path spreads a train steadily, and the rate at which it comes out then.
+//! Sends the first trains of an estimate. They show after how many probes a path spreads a train steadily,
+//! and at which rate the train then leaves the path.
 //!
-//! A token bucket lets its content pass without spreading it, so the first pairs of a train say nothing about the link. The trains here
-//! show where the distances become steady. That many probes are sent as *primers* before every measured train. The trains are as
-//! long as allowed: a link behind the bucket spreads short trains just as steadily, at its own rate.
+//! A token bucket lets probes pass without spreading them until it is empty, so the first pairs of a train
+//! say nothing about the link. The trains here show from where on the distances are steady. That many probes
+//! are sent as *primers* before every measured train. The trains are as long as allowed, because a link
+//! behind the bucket spreads short trains just as steadily, at its own rate.
 //!
-//! A receiver may get several probes in one batch, and a late timer of a shaper lets several pass at once: single distances then say
-//! nothing. So the length of the bucket is found from how much sooner the first half of a train came than the pace of its second half says.
+//! A receiver may get several probes in one batch, and a late timer of a shaper may release several at once.
+//! Single distances say nothing then. So the size of the bucket is computed from how much earlier the first
+//! half of a train arrived than at the pace of its second half.
 //!
-//! Invariant: the result is of trains whose second half took at least 1.2 times longer after the path than before.
+//! Invariant: the result comes from trains whose second half took at least 1.2 times longer to arrive than to leave.
 
 use super::gaps::{difference_ns, median, quantile};
 use super::{DiscardedTrains, NoEstimateReason, PassedProbe, TrainRequest, clamp_to_nanos};
@@ -32,7 +35,8 @@ pub struct SettledTrains {
     pub primers: u32,
     /// The number of a train's first distances that a token bucket hides.
     pub hidden: u32,
-    /// The rate at which a train comes out (asymptotic dispersion rate): between the available rate and the capacity.
+    /// The rate at which a train leaves the path (asymptotic dispersion rate). It lies between the available
+    /// rate and the capacity.
     pub bits_per_s: f64,
     /// Time that all primers take to leave if they are due at once.
     pub primed_ns: f64,
@@ -41,7 +45,7 @@ pub struct SettledTrains {
 }
 
 impl SettledTrains {
-    /// The least pause before a train that is the first of these, or a later one.
+    /// The minimum pause before a train, which depends on whether it is the first after the settling trains.
     pub(super) fn least_pause(&self, is_first: bool) -> Nanos {
         if is_first { self.over } else { Nanos::ZERO }
     }
@@ -69,10 +73,10 @@ struct SteadyTrainPart {
 
 /// A bucket must be empty before this share of the probes that precede the steady part.
 const BUCKET_EMPTY_SHARE: f64 = 0.9;
-/// A pair, and the probe behind it.
+/// The two probes of a pair, and the probe behind them.
 pub(super) const MEASURED_PROBES: u32 = 3;
 const WANTED_TRAINS: usize = 5;
-/// A distance is steady from this share of the final one on.
+/// A distance counts as steady if it is at least this share of the final distance.
 const STEADY_DISTANCE_SHARE: f64 = 0.85;
 /// Longest pause between two trains.
 const MAX_TRAIN_PAUSE_NS: f64 = 3e9;
@@ -115,7 +119,8 @@ impl TrainSettler {
 
     pub(super) fn add_train(&mut self, train: &[PassedProbe]) {
         let gaps = train.windows(2).filter_map(|two| Some(difference_ns(two[0].came?, two[1].came?)));
-        // If other traffic leaves a quarter of the link free, queue and bucket are as before after four times the train's own length.
+        // If other traffic leaves a quarter of the link free, queue and bucket recover within four times the
+        // train's own length.
         self.over_ns =
             (4.0 * f64::from(self.shape.longest) * gaps.fold(0.0, f64::max)).min(MAX_TRAIN_PAUSE_NS);
         // A train of a disturbed sender shows the sender and not the path.
@@ -145,28 +150,30 @@ impl TrainSettler {
             self.result = Some(Err(self.too_few(0, lost)));
             return;
         }
-        // The part of the train that is taken as steady: its far half, or what a large bucket leaves of it.
+        // The part of the train that is tried as steady: its last half, or its last quarter if a large bucket
+        // reaches into the last half.
         let parts = [out.len() / 2, out.len() * 3 / 4];
         let steady = parts.iter().find_map(|from| self.find_steady_part(*from));
-        self.result =
-            Some(steady.map_or_else(
-                || Err(self.not_spread(parts[0])),
-                |part| Ok(self.settle_from_steady_part(&part)),
-            ));
+        self.result = Some(steady.map_or_else(
+            || Err(self.not_spread_reason(parts[0])),
+            |part| Ok(self.settle_from_steady_part(&part)),
+        ));
     }
 
-    /// Returns the steady part from a place on, if probes are spread steadily there.
+    /// Returns the part of a train from `from` on, if its probes are spread steadily there.
     fn find_steady_part(&self, from: usize) -> Option<SteadyTrainPart> {
         let pace = self.median_gap_from(from).filter(|_| self.median_widening(from) > SPREAD_THRESHOLD)?;
         let end = self.shape.longest as usize;
-        let uneven = (from..end).map(|place| self.median_credit(from, place, pace).abs()).fold(0.0, f64::max);
-        // The first distance of a train may be as long as its sender's caches are cold, so the second probe counts as well.
+        let leads = (from..end).map(|place| self.median_lead_in_paces(from, place, pace).abs());
+        let uneven = leads.fold(0.0, f64::max);
+        // The first distance of a train may be long because the sender's caches are cold, so the count is
+        // also made from the second probe on.
         let hidden = [0, 1].map(|first| {
             let hidden = self.count_hidden_distances(first, from, pace, uneven);
             if hidden > 0 { first + hidden } else { 0 }
         });
         let hidden = hidden[0].max(hidden[1]);
-        // A bucket that ends just before the steady part may as well reach into it.
+        // A bucket that seems to end just before the steady part may reach into it.
         ((hidden as f64) < BUCKET_EMPTY_SHARE * from as f64).then_some(SteadyTrainPart {
             hidden,
             pace,
@@ -174,30 +181,31 @@ impl TrainSettler {
         })
     }
 
-    /// Number of distances after the probe at `first` that are shorter than the pace. After them, probes are as far ahead of it as at `to`.
+    /// Number of distances after the probe at `first` that are shorter than the pace, because a bucket hides
+    /// them. After them, probes are as far ahead of the pace as at `to`.
     fn count_hidden_distances(&self, first: usize, to: usize, pace: f64, uneven: f64) -> usize {
-        let end = self.median_credit(first, to, pace) - (1.0 - STEADY_DISTANCE_SHARE) - uneven;
-        (first..to).position(|place| self.median_credit(first, place, pace) >= end).unwrap_or(0)
+        let end = self.median_lead_in_paces(first, to, pace) - (1.0 - STEADY_DISTANCE_SHARE) - uneven;
+        (first..to).position(|place| self.median_lead_in_paces(first, place, pace) >= end).unwrap_or(0)
     }
 
-    /// Number of paces by which the probe at `to` came too early after the one at `from`: the median of all trains.
-    fn median_credit(&self, from: usize, to: usize, pace: f64) -> f64 {
+    /// Median over all trains of the number of paces by which the probe at `to` came too early after the one at `from`.
+    fn median_lead_in_paces(&self, from: usize, to: usize, pace: f64) -> f64 {
         let all: Vec<_> =
-            self.trains.iter().filter_map(|train| train_credit(train, from, to, pace)).collect();
+            self.trains.iter().filter_map(|train| train_lead_in_paces(train, from, to, pace)).collect();
         median(&all)
     }
 
     fn settle_from_steady_part(&self, part: &SteadyTrainPart) -> SettledTrains {
         let bits = f64::from(self.shape.length) * 8e9;
         let SteadyTrainPart { hidden, pace, uneven } = *part;
-        // A quarter more than needed: the distance after the last hidden one may be half hidden, a bucket fills while a slower train
-        // leaves, and uneven distances hide its end.
+        // A quarter more primers than needed are used: the distance after the last hidden one may be half
+        // hidden, a bucket refills while a slower train leaves, and uneven distances hide its end.
         let primers = hidden + 1 + hidden.div_ceil(4) + whole_frames(uneven);
         let primers = small_count(primers).min(self.shape.longest.saturating_sub(MEASURED_PROBES));
         SettledTrains {
             primers,
             hidden: small_count(hidden),
-            // Everything behind the hidden distances counts, because a longer part makes the rate more exact.
+            // Everything after the hidden distances counts, because a longer part makes the rate more exact.
             bits_per_s: bits / self.median_gap_from(hidden + 1).unwrap_or(pace),
             primed_ns: self.departure_offset(primers),
             over: clamp_to_nanos(self.over_ns),
@@ -205,10 +213,11 @@ impl TrainSettler {
     }
 
     /// Makes the answer for a path that did not spread the far half of its trains.
-    fn not_spread(&self, half: usize) -> NoEstimateReason {
+    fn not_spread_reason(&self, half: usize) -> NoEstimateReason {
         let last = self.shape.longest.saturating_sub(1);
         let into = self.departure_offset(last) / f64::from(last.max(1));
-        // Probes that arrived closer together than they left were held up together: that is no speed of the path.
+        // Probes that arrived closer together than they left were held up together, which says nothing about
+        // the rate of the path.
         let is_as_sent = (1.0 / SPREAD_THRESHOLD..=SPREAD_THRESHOLD).contains(&self.median_widening(half));
         let bucket_bytes = u64::from(self.shape.longest) * u64::from(self.shape.length) / 4;
         let rates: Vec<_> = self
@@ -219,7 +228,7 @@ impl TrainSettler {
         NoEstimateReason::NotSpread {
             train: self.shape.longest,
             gap_ns: clamp_to_nanos(into).as_u64(),
-            // The least of all trains, so that the claim holds for each of them.
+            // The minimum over all trains, so that the claim holds for each of them.
             at_least: (is_as_sent && !rates.is_empty()).then(|| quantile(&rates, 0.0)),
             bucket_bytes,
         }
@@ -281,19 +290,19 @@ fn train_widening(probes: &[PassedProbe]) -> Option<f64> {
     is_span.then(|| difference_ns(first_came, last_came) / difference_ns(first_left, last_left).max(1.0))
 }
 
-/// The rate at which a path carried probes, without what a bucket may have held ready. The first probe may have arrived up to the largest
-/// distance sooner than it was seen.
+/// The rate at which a path carried probes, without the bytes that a bucket may have passed at once. The
+/// first probe may have arrived earlier than its stamp, by up to the largest distance.
 fn rate_without_bucket(probes: &[PassedProbe], bucket_bytes: u64) -> Option<f64> {
     let came: Vec<_> = probes.iter().map_while(|probe| probe.came).collect();
     let bits: f64 = probes.iter().take(came.len()).skip(1).map(|probe| f64::from(probe.length) * 8.0).sum();
     let largest = came.windows(2).map(|two| difference_ns(two[0], two[1])).fold(0.0, f64::max);
     let took = difference_ns(*came.first()?, *came.last()?) + largest;
-    // If a bucket may have held all of it, nothing is known to have come at the path's own rate.
+    // If a bucket may have passed all of the bits at once, the result is zero.
     (took > 0.0).then(|| (bits - 8.0 * bucket_bytes as f64).max(0.0) * 1e9 / took)
 }
 
 /// Number of paces by which the probe at `to` came too early after the one at `from`.
-fn train_credit(train: &[PassedProbe], from: usize, to: usize, pace: f64) -> Option<f64> {
+fn train_lead_in_paces(train: &[PassedProbe], from: usize, to: usize, pace: f64) -> Option<f64> {
     let paces = to.checked_sub(from)? as f64;
     Some(paces - difference_ns(train.get(from)?.came?, train.get(to)?.came?) / pace)
 }
@@ -310,12 +319,12 @@ fn mean_gap(probes: &[PassedProbe]) -> Option<f64> {
     Some(difference_ns(came[0], came[gaps]) / gaps as f64)
 }
 
-/// Probes that are due at once: `primers`, and `of` to be measured.
+/// Plans probes that are all due at once: `primers`, and `of` probes to be measured.
 pub(super) fn probes_at_once(primers: u32, of: u32, kind: ProbeKind, length: u32) -> Vec<PlannedProbe> {
     spaced_probes(primers, of, kind, length, Nanos::ZERO)
 }
 
-/// Primers that are due at once, and `of` probes to be measured, `gap` apart.
+/// Plans primers that are due at once, and `of` probes to be measured, `gap` apart.
 pub(super) fn spaced_probes(
     primers: u32,
     of: u32,

@@ -1,7 +1,8 @@
 //! A path in virtual time, for tests: links with rates, token buckets and other traffic, one after the other.
 //!
-//! It models queues and the disturbances of machines: late timers, senders and receivers that stand still, receivers that learn
-//! late of arrivals, and stamps with noise. It does not model clocks that drift. The seeds determine every result.
+//! The model includes queues and the disturbances of machines: late timers, senders and receivers that
+//! pause, receivers that see arrivals late, and stamps with noise. It does not include clocks that drift.
+//! The seeds determine every result.
 //!
 //! Invariant: links are first in, first out; no frame overtakes another.
 
@@ -39,11 +40,11 @@ impl CrossTraffic {
 #[derive(Clone, Debug)]
 pub struct QueuedLink {
     bits_per_s: f64,
-    /// Bytes a token bucket holds; `None`: the rate is that of a wire.
+    /// Capacity of the token bucket in bytes; `None` for a link with a fixed rate.
     bucket: Option<u32>,
     cross: CrossTraffic,
     delay_ns: f64,
-    /// Longest a frame may wait.
+    /// Longest time that a frame may wait in the queue.
     longest_wait_ns: f64,
     /// Mean lateness of the timer of a token bucket.
     late_ns: f64,
@@ -117,7 +118,7 @@ impl QueuedLink {
         self.serve_frame(at, length).map(|through| through + self.delay_ns)
     }
 
-    /// Leaves out the traffic of others long before a probe: no probe meets it, and the queue is empty again.
+    /// Skips other traffic long before a probe: no probe meets it, and the queue is empty again.
     fn skip_idle(&mut self, at: f64) {
         let Some((rate, length)) = self.cross.rate_and_length() else { return };
         let remembered = REMEMBERED_FRAMES * f64::from(length) * 8e9 / rate;
@@ -139,7 +140,8 @@ impl QueuedLink {
         let full = f64::from(bytes) * 8e9 / self.bits_per_s;
         let tokens = (self.tokens_ns + (begins - self.tokens_at)).min(full);
         let lacks = (takes - tokens).max(0.0);
-        // While a late timer lets a frame wait, tokens go on to come, but no more than the bucket holds.
+        // While a frame waits because of a late timer, tokens continue to arrive, but not more than the
+        // bucket holds.
         let waits = if lacks > 0.0 { lacks + self.timer_lateness() } else { 0.0 };
         (self.tokens_ns, self.tokens_at) = ((tokens + waits).min(full.max(takes)) - takes, begins + waits);
         self.free_at = self.tokens_at;
@@ -156,15 +158,15 @@ impl QueuedLink {
     }
 }
 
-/// A queue has forgotten what came this many frames ago.
+/// After this many frames, earlier traffic no longer affects the queue.
 const REMEMBERED_FRAMES: f64 = 150.0;
 
-/// A machine that is away from its work now and then.
+/// A machine that pauses now and then.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MachineStalls {
-    /// Share of packets before which it is away.
+    /// Share of packets before which the machine pauses.
     pub share: f64,
-    /// Mean length of an absence, in nanoseconds.
+    /// Mean length of a pause, in nanoseconds.
     pub mean_ns: f64,
 }
 
@@ -201,7 +203,7 @@ impl StampingReceiver {
 }
 
 impl MachineStalls {
-    /// Time that the machine is away before a packet.
+    /// Length of the pause before a packet, in nanoseconds; zero for most packets.
     fn stall_time_before(self, seed: u64, n: u64) -> f64 {
         if uniform_share(seed ^ 0x57a1, n) < self.share {
             self.mean_ns * draw_exponential_sample(seed ^ 0x57a2, n)
@@ -211,12 +213,12 @@ impl MachineStalls {
     }
 }
 
-/// Evenly distributed from zero to one.
+/// Draws from the even distribution from zero to one.
 fn uniform_share(seed: u64, n: u64) -> f64 {
     (keyed_mix(seed, n) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// An exponential distribution of mean one.
+/// Draws from the exponential distribution with mean one.
 fn draw_exponential_sample(seed: u64, n: u64) -> f64 {
     -(((keyed_mix(seed, n) >> 11) + 1) as f64 / (1_u64 << 53) as f64).ln()
 }
@@ -225,7 +227,7 @@ fn draw_exponential_sample(seed: u64, n: u64) -> f64 {
 #[derive(Clone, Debug)]
 pub struct SimulatedPath {
     links: Vec<QueuedLink>,
-    /// The least distance the sender manages.
+    /// Smallest distance of two frames that the sender achieves, in nanoseconds.
     pub least_gap_ns: f64,
     /// Extra time of the first probe of a train, until the caches are warm.
     pub cold_ns: f64,

@@ -1,10 +1,12 @@
-//! The available rate of a path, from pairs whose distance is the time that the narrow link needs for one probe (as Spruce does).
+//! Estimates the available rate of a path from pairs whose distance is the time that the narrow link needs
+//! for one probe (the method of Spruce).
 //!
-//! Such a pair keeps the link busy. Other traffic that comes between the two makes the distance longer, by the time that the link needs for
-//! it. The capacity must be known, or is measured first by [`PairEstimator`]; and the narrow link must be the busy one. Primers before each
-//! pair empty token buckets and keep the link busy between the two.
+//! Such a pair keeps the link busy. Other traffic that comes between the two probes makes their distance
+//! longer by the time that the link needs for it. The capacity must be known; otherwise [`PairEstimator`]
+//! measures it first. The narrow link must also be the busy one. Primers before each pair empty token buckets
+//! and keep the link busy between the two probes.
 //!
-//! Invariant: the distance at which a pair was sent is the measured one.
+//! Invariant: the measured distance at departure is used, not the planned one.
 
 use super::gaps::{CompleteTrain, mean, quantile, standard_error};
 use super::settle::{TrainSettler, TrainShape, spaced_probes};
@@ -30,7 +32,7 @@ pub struct SpruceEstimator {
     sent: usize,
 }
 
-/// Measures what must be known before the first pair.
+/// The measurements before the first pair.
 #[derive(Clone, Debug)]
 enum SpruceSetup {
     /// The capacity is known; the number of primers is not.
@@ -44,12 +46,12 @@ struct SprucePairSetup {
     primers: u32,
     /// Time that all primers take to leave.
     primed_ns: f64,
-    /// Time after the trains before, until the link is as it was.
+    /// Time after the settling trains until the link has recovered from them.
     over: Nanos,
 }
 
 impl SpruceSetup {
-    /// The next train; `Err` with the result if none is needed.
+    /// Returns the next train of the setup. `Err` contains the result of the setup if no train is needed any more.
     fn next_setup_train(&mut self) -> Result<TrainRequest, Result<SprucePairSetup, NoEstimateReason>> {
         match self {
             Self::Primers(capacity, settle) => {
@@ -70,22 +72,23 @@ impl SprucePairSetup {
     }
 }
 
-/// The first probe of a pair is due after this many times the time that its primers take to leave: they have left for certain, and the link
-/// is still busy with them.
+/// The first probe of a pair is due after this many times the time that its primers take to leave. Then all
+/// primers have left, and the link is still busy with them.
 const FIRST_PROBE_DELAY_FACTOR: f64 = 1.5;
 
 /// Pairs that measure the capacity, at most.
 const MAX_CAPACITY_PAIRS: usize = 60;
 /// Least number of usable pairs for an answer.
 const MIN_USABLE_PAIRS: usize = 20;
-/// The capacity is not known better than this.
+/// Minimum relative uncertainty of the capacity.
 const MIN_CAPACITY_UNCERTAINTY: f64 = 0.005;
-/// Spruce's limit of its own load, in bit/s, and as a share of the capacity.
+/// Spruce's limits of its own load: in bit/s, and as a share of the capacity.
 const MAX_LOAD: f64 = 240_000.0;
 const MAX_SHARE: f64 = 0.05;
 
 impl SpruceEstimator {
-    /// Sends `pairs` pairs on a path of this capacity, in bits of frames per second; `None`: it is measured first.
+    /// Creates an estimator that sends `pairs` pairs on a path with this capacity, in bits of frames per
+    /// second. If the capacity is `None`, it is measured first.
     pub fn new(capacity: Option<f64>, pairs: usize, shape: TrainShape, seed: u64) -> Self {
         let before = capacity.map_or_else(
             || SpruceSetup::Capacity(PairEstimator::new(PairSelection::Mode, MAX_CAPACITY_PAIRS, shape)),
@@ -110,7 +113,7 @@ impl SpruceEstimator {
         f64::from(self.shape.length) * 8.0
     }
 
-    fn ready_pairs(&self) -> Option<SprucePairSetup> {
+    fn pair_setup(&self) -> Option<SprucePairSetup> {
         self.ready.as_ref().and_then(|ready| ready.as_ref().ok()).copied()
     }
 }
@@ -130,13 +133,13 @@ impl RateEstimator for SpruceEstimator {
                 Err(ready) => self.ready = Some(ready),
             }
         }
-        let SprucePairSetup { capacity, primers, primed_ns, over } = self.ready_pairs()?;
+        let SprucePairSetup { capacity, primers, primed_ns, over } = self.pair_setup()?;
         if self.samples.len() >= self.pairs || self.sent >= 3 * self.pairs {
             return None;
         }
         self.sent += 1;
-        // Exponential pauses (a Poisson process), so that the pairs see the mean load and not a periodic part of it. 53 bits are what a
-        // float holds; the share is in (0, 1], so its logarithm is finite.
+        // Pauses are exponential (a Poisson process), so that the pairs see the mean load and not a periodic
+        // part of it. A float holds 53 bits; the share is in (0, 1], so its logarithm is finite.
         let share = ((keyed_mix(self.seed, self.sent as u64) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         // The mean pause that keeps the load of pairs and primers within both of Spruce's limits.
         let mean = f64::from(primers + 2) * self.frame_bits() * 1e9 / MAX_LOAD.min(MAX_SHARE * capacity);
@@ -150,7 +153,7 @@ impl RateEstimator for SpruceEstimator {
     }
 
     fn add_train(&mut self, train: &[PassedProbe]) {
-        let Some(SprucePairSetup { capacity, .. }) = self.ready_pairs() else {
+        let Some(SprucePairSetup { capacity, .. }) = self.pair_setup() else {
             return match &mut self.before {
                 SpruceSetup::Primers(_, settle) => settle.add_train(train),
                 SpruceSetup::Capacity(pair) => pair.add_train(train),
@@ -162,7 +165,8 @@ impl RateEstimator for SpruceEstimator {
         let sent = whole.departure_gap(first, second);
         let came = whole.arrival_gap(first, second);
         let nominal = self.frame_bits() * 1e9 / capacity;
-        // Closer pairs queue behind themselves, and wider ones let the link go idle between the two.
+        // If the probes left closer together, the second waits for the first; if they left further apart, the
+        // link goes idle in between.
         if !(0.8 * nominal..=1.2 * nominal).contains(&sent) {
             self.discarded.unlike += 1;
             return;
@@ -180,7 +184,7 @@ impl RateEstimator for SpruceEstimator {
         if let Some(Err(none)) = &self.ready {
             return Err(none.clone());
         }
-        let known = self.ready_pairs().filter(|_| have >= MIN_USABLE_PAIRS);
+        let known = self.pair_setup().filter(|_| have >= MIN_USABLE_PAIRS);
         let Some(SprucePairSetup { capacity, primers, .. }) = known else {
             return Err(NoEstimateReason::TooFew {
                 have,
@@ -190,7 +194,8 @@ impl RateEstimator for SpruceEstimator {
             });
         };
 
-        // Stamps are as often too early as too late, so their error is part of the samples' spread. Together they may be off one way.
+        // Single stamps are as often too early as too late, so their error is part of the spread of the
+        // samples. The error that all stamps have in common is added.
         let stamps = mean(&self.doubts);
         let middle = mean(&self.samples);
         let error = 2.0 * standard_error(&self.samples) + (stamps + MIN_CAPACITY_UNCERTAINTY) * capacity;

@@ -1,11 +1,13 @@
-//! Capacity from trains, for links so fast that a pair's distance is lost in the uncertainty of the stamps.
+//! Estimates the capacity from trains, for links that are so fast that the distance of a pair is smaller than
+//! the uncertainty of the stamps.
 //!
 //! The train with the smallest sum of the waits of its first and last probe was disturbed least (PBProbe). Its
 //! rate is the answer, if each of the two waits is also nearly the smallest of all trains and enough other
 //! trains have nearly this rate. Otherwise there is no answer.
 //!
-//! Invariant: a train is so long that its dispersion is a hundred times the uncertainty of its ends, or the range says so. Its ends are
-//! uncertain by the stamps, and by what the path holds back and lets go at once.
+//! Invariant: a train is so long that its dispersion is a hundred times the uncertainty of its ends;
+//! otherwise the range is wider. The ends are uncertain because of the stamps, and because the path may hold
+//! frames back and release them at once.
 
 use super::agreement::spread_range;
 use super::gaps::{CompleteTrain, difference_ns, median};
@@ -59,10 +61,12 @@ const MAX_DISPERSION_UNCERTAINTY: f64 = 0.01;
 const MIN_USABLE_TRAINS: usize = 5;
 /// Measured probes of the first trains.
 const FIRST_TRAIN_PROBES: u32 = 10;
-/// So many trains must have waited as little as the best, to within this share of the time that it took.
+/// Minimum number of trains that must have waited nearly as little as the best one: the difference may be
+/// this share of the time that the train took.
 const MIN_TRAINS_NEAR_BEST: usize = 3;
 const CONVERGED_WAIT_SHARE: f64 = 0.04;
-/// Distance of rates up to which trains agree, and the share of trains that must agree with the best one.
+/// Relative difference of rates up to which trains agree, and the minimum share of trains that must agree
+/// with the best one.
 const RATE_AGREEMENT_DISTANCE: f64 = 0.02;
 const MIN_AGREEING_SHARE: f64 = 0.25;
 /// A shaper's timers and rounding are not known better than this.
@@ -80,7 +84,8 @@ impl TrainEstimator {
         }
     }
 
-    /// Makes trains longer if the stamps are too uncertain for these, and if there is room.
+    /// Makes trains longer if the stamps are too uncertain for trains of the present length, and if
+    /// longer trains are allowed.
     fn lengthen_trains(&mut self, primers: u32) {
         let room = self.settle.shape().longest.saturating_sub(primers);
         let doubts: Vec<_> = self.samples.iter().map(TrainSample::relative_uncertainty).collect();
@@ -94,11 +99,12 @@ impl TrainEstimator {
         }
     }
 
-    fn least_delayed(&self) -> Option<LeastDelayedTrain> {
+    fn least_delayed_train(&self) -> Option<LeastDelayedTrain> {
         let mut sorted: Vec<_> = self.samples.clone();
         sorted.sort_by(|one, other| one.wait_sum().total_cmp(&other.wait_sum()));
         let (best, again) = (*sorted.first()?, sorted.get(MIN_TRAINS_NEAR_BEST - 1)?);
-        // CapProbe's test for pairs, for trains: one that never waited has the least wait of both its ends.
+        // CapProbe's test for pairs, applied to trains: a train that never waited has the smallest waits at
+        // both of its ends.
         let least = |nth: usize| sorted.iter().map(|train| train.waits[nth]).fold(f64::INFINITY, f64::min);
         let excess = (best.wait_sum() - least(0) - least(1)).max(again.wait_sum() - best.wait_sum());
         Some(LeastDelayedTrain { train: best, excess })
@@ -166,7 +172,7 @@ impl RateEstimator for TrainEstimator {
             Some(settled) => settled.clone()?,
         };
         let Some(LeastDelayedTrain { train: best, excess }) =
-            self.least_delayed().filter(|_| have >= MIN_USABLE_TRAINS)
+            self.least_delayed_train().filter(|_| have >= MIN_USABLE_TRAINS)
         else {
             return Err(too_few);
         };
@@ -184,7 +190,7 @@ impl RateEstimator for TrainEstimator {
                 (*rate / best.rate - 1.0).abs() < RATE_AGREEMENT_DISTANCE + best.relative_uncertainty()
             })
             .count();
-        // If other traffic meets every train, the best one is only the least late.
+        // If other traffic delays every train, the best one is only the least delayed.
         if (near as f64) < MIN_AGREEING_SHARE * have as f64 {
             let what =
                 format!("other traffic delayed most trains: only {near} of {have} agree with the best one");

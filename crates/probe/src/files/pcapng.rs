@@ -6,7 +6,7 @@ use crate::header::ProbeHeader;
 use crate::small_count;
 use packetrig_wire::pcap::ETHERNET_LINK_TYPE;
 use packetrig_wire::pcap::block::{
-    low_half, write_block, write_block_option, write_padded_bytes, write_words,
+    low_32_bits, write_block, write_block_option, write_padded_bytes, write_words,
 };
 
 /// The content of a capture file. `frame` gives the bytes of a record's frame.
@@ -39,7 +39,7 @@ pub fn encode_pcapng(
         let length = small_count(bytes.len());
         // Enhanced packet block: interface, both halves of the time, captured length, length on the wire.
         write_block(&mut out, 6, |body| {
-            write_words(body, &[0, low_half(at >> 32), low_half(at), length, length]);
+            write_words(body, &[0, low_32_bits(at >> 32), low_32_bits(at), length, length]);
             write_padded_bytes(body, &bytes);
             write_block_option(body, 1, comment.as_bytes());
             write_block_option(body, 0, &[]);

@@ -1,6 +1,6 @@
 //! The evidence of one probe: the segments received after it, and what they prove.
 //!
-//! Invariant: a verdict is `Told` only if exactly one course of events explains all received segments.
+//! Invariant: a verdict is `Told` only if exactly one sequence of events explains all received segments.
 
 use serde::Serialize;
 
@@ -56,9 +56,9 @@ impl ReverseOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AmbiguityReason {
-    /// The server had less to send than the window allowed, or divided it into other segments than expected.
+    /// The server sent less than the window allowed, or divided its data into other segments than expected.
     ServerQuiet,
-    /// The connection ended before the probe was over.
+    /// The connection ended before the probe was finished.
     Ended,
     /// The server did not answer the question for its state.
     NoWord,
@@ -76,11 +76,11 @@ impl AmbiguityReason {
 
     pub const fn as_text(self) -> &'static str {
         match self {
-            Self::ServerQuiet => "the server sent less than it might",
+            Self::ServerQuiet => "the server sent less than the window allowed",
             Self::Ended => "the connection ended",
             Self::NoWord => "the server did not report its state",
             Self::Late => "an answer came so late that it may be a retransmission",
-            Self::Contradiction => "no single explanation",
+            Self::Contradiction => "the answers have no single explanation",
             Self::Unsent => "not sent",
         }
     }
@@ -106,17 +106,17 @@ pub(super) struct ReceivedDataSegment {
 /// The segments received after a probe. Sequence numbers are those of its connection.
 #[derive(Clone, Debug)]
 pub(super) struct ProbeEvidence {
-    /// Our sequence numbers before, between and behind the two segments.
+    /// Our sequence numbers before the first, between the two, and after the second of our segments.
     pub(super) sent: [u32; 3],
-    /// The server's sequence numbers before, between and behind its two answers.
+    /// The server's sequence numbers before the first, between the two, and after the second of its answers.
     pub(super) due: [u32; 3],
     /// The first copy of each answer.
     pub(super) answers: [Option<ReceivedDataSegment>; 2],
-    /// A segment without data acknowledged both of ours.
+    /// True if a segment without data acknowledged both of our segments.
     pub(super) has_full_ack: bool,
-    /// An answer had other boundaries than expected.
+    /// True if an answer had other boundaries than expected.
     pub(super) is_odd: bool,
-    /// An answer came so late that it may be the retransmission of a lost one.
+    /// True if an answer came so late that it may be the retransmission of a lost one.
     is_late: bool,
     heard: u32,
 }
@@ -197,7 +197,7 @@ impl ProbeEvidence {
         }
     }
 
-    /// The server's number after it has sent this many answers.
+    /// The server's next sequence number after it has sent this many answers.
     pub(super) const fn server_number_after(&self, answers: u64) -> u32 {
         let [before, between, behind] = self.due;
         match answers {
@@ -211,7 +211,8 @@ impl ProbeEvidence {
     pub(super) fn verdict_by_answers(&self) -> Option<ProbeVerdict> {
         let [before, between, behind] = self.sent;
         let [Some(one), Some(other)] = self.answers else { return None };
-        // Both answers with `d0` may also mean that our first segment was lost. The acknowledgement of both rules that out.
+        // If both answers acknowledge `d0`, our first segment may have been lost. An acknowledgement of both
+        // segments rules that out.
         let said = (one.acknowledgement, other.acknowledgement);
         let is_plain = said == (between, behind);
         let is_changed = said == (before, before) && self.has_full_ack;
@@ -259,6 +260,6 @@ impl ProbeEvidence {
 
 /// Returns whether a sequence number comes after another, modulo 2^32 (RFC 9293, 3.4).
 pub(super) const fn is_sequence_after(one: u32, other: u32) -> bool {
-    // In a ring of numbers, the nearer way decides: less than half of the range ahead is after.
+    // Sequence numbers wrap around: a number is after another if it is less than half of the range ahead.
     one != other && one.wrapping_sub(other) < 1 << 31
 }

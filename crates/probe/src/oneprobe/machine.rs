@@ -1,10 +1,10 @@
 //! The state machine of a series: connect, make the server fill its send queue, probe, ask for the server's
 //! state if the answers are not enough, and connect again if the state of the connection is uncertain.
 //!
-//! After a lost answer or a lost first segment the connection is given up: the server would retransmit, and
+//! After a lost answer or a lost first segment, the connection is closed: the server would retransmit, and
 //! its retransmissions could be mistaken for answers.
 //!
-//! Invariant: while a probe is in flight, nothing else of ours is.
+//! Invariant: while a probe is in flight, no other segment of ours is in flight.
 
 use super::evidence::{ProbeEvidence, is_sequence_after};
 use super::report::{OneprobeOutcome, OneprobeReport};
@@ -26,7 +26,7 @@ pub use segments::IncomingSegment;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OneprobeStep {
     Send(OutgoingSegment),
-    /// Release both together at this time, then report with [`OneprobeMachine::on_pair_sent`] when they left.
+    /// Release both segments together at this time, then report with [`OneprobeMachine::on_pair_sent`] when they left.
     Pair {
         at: u64,
         segments: [OutgoingSegment; 2],
@@ -42,7 +42,7 @@ pub enum OneprobeStep {
 struct OpenConnection {
     first: u32,
     next: u32,
-    /// The next number of the server.
+    /// The next sequence number that we expect from the server.
     expected: u32,
     /// The server may send up to this number while it fills its queue.
     edge: u32,
@@ -81,7 +81,7 @@ struct PendingProbe {
     evidence: ProbeEvidence,
     left: Option<u64>,
     until: u64,
-    /// The server's state showed a loss on the way there once, and we have asked a second time.
+    /// True if the server's state showed a loss on the way there once, and we have asked a second time.
     is_asked_again: bool,
 }
 
@@ -104,16 +104,16 @@ pub struct OneprobeMachine {
 }
 
 const NANOS_PER_MS: u64 = 1_000_000;
-/// Time from the return of a probe by `next_step` to its departure time.
+/// Time between the call of `next_step` that returns a probe and the probe's departure time.
 const DEPARTURE_LEAD_NS: u64 = 3 * NANOS_PER_MS;
 /// Time to wait for an answer after one round trip before asking for the server's state.
 const ANSWER_TIMEOUT: u64 = 100 * NANOS_PER_MS;
-/// After one round trip, a segment that comes later than this may be a retransmission. Linux retransmits
-/// after 200 ms at the earliest (TCP_RTO_MIN), other systems after 1 s (RFC 6298, 2.4).
+/// A segment that arrives more than one round trip plus this time after the probe may be a retransmission.
+/// Linux retransmits after 200 ms at the earliest (TCP_RTO_MIN), other systems after 1 s (RFC 6298, 2.4).
 const MIN_RETRANSMISSION_DELAY_NS: u64 = 190 * NANOS_PER_MS;
 /// Maximum number of attempts to connect or to query the server's state.
 const MAX_CONNECT_ATTEMPTS: u32 = 5;
-/// Connections in a row without a usable probe before it gives up.
+/// Number of consecutive connections without a usable probe after which the series fails.
 const MAX_FUTILE_CONNECTIONS: u32 = 3;
 /// Time limit for the first data of a server.
 const FIRST_DATA_TIMEOUT_NS: u64 = 5_000 * NANOS_PER_MS;
@@ -144,7 +144,7 @@ impl OneprobeMachine {
 
     /// Ends the series now. It does not wait for a probe in flight.
     pub fn stop_series(&mut self) {
-        // In all other states the server has a connection that it would keep half open.
+        // In all other states the server has an open connection, which it would otherwise keep.
         if !matches!(
             self.state,
             OneprobeState::Closed { .. } | OneprobeState::Connecting { .. } | OneprobeState::Finished
@@ -157,7 +157,7 @@ impl OneprobeMachine {
     /// Returns the action that is due now.
     pub fn next_step(&mut self, now: u64) -> OneprobeStep {
         loop {
-            // Queued segments go first: the state already counts on them.
+            // Queued segments are sent first, because the state already assumes that they were sent.
             if let Some(out) = self.queue.pop_front() {
                 return OneprobeStep::Send(out);
             }
@@ -169,7 +169,7 @@ impl OneprobeMachine {
 
     /// Advances the state. `None`: the state or the queue has changed, so the caller must look again.
     fn advance_state(&mut self, now: u64) -> Option<OneprobeStep> {
-        // A copy, because the arms change the state while they still read it.
+        // The state is copied, because the match arms change it while they still read it.
         match self.state.clone() {
             OneprobeState::Finished => Some(OneprobeStep::Over),
             OneprobeState::Closed { again_at } if now < again_at => Some(OneprobeStep::Wait(again_at)),
@@ -194,7 +194,7 @@ impl OneprobeMachine {
         }
     }
 
-    /// A segment of the stream of requests, with a window of this many bytes.
+    /// Builds a segment with `length` bytes of the request stream, from `sequence` on, and a window of this many bytes.
     fn data_segment(&self, sequence: u32, length: usize, window: u32) -> OutgoingSegment {
         // The SYN takes one sequence number, so the stream begins one number after the first.
         let from = sequence.wrapping_sub(self.connection.first.wrapping_add(1));
@@ -219,8 +219,8 @@ impl OneprobeMachine {
         });
     }
 
-    /// Sends a byte that the server has long had. An unacceptable segment is answered with an acknowledgement that has SND.NXT and RCV.NXT
-    /// (RFC 9293, 3.10.7.4): the server's state.
+    /// Queues a segment with a byte that the server received long ago. The server answers an unacceptable
+    /// segment with an acknowledgement that contains SND.NXT and RCV.NXT (RFC 9293, 3.10.7.4): its state.
     fn queue_state_request(&mut self) {
         // This byte lies before RCV.NXT, because it lies before the acknowledged number. So the server cannot accept it.
         let old = self.connection.acknowledged.wrapping_sub(2);
@@ -269,7 +269,8 @@ impl OneprobeMachine {
         };
         // The first departure is far enough ahead that the pair can be handed over in time.
         let first = *self.first_at.get_or_insert(now + 2 * DEPARTURE_LEAD_NS);
-        // The next departure time of the schedule that can still be met. Missed ones are left out; the schedule does not move.
+        // The next departure time of the schedule that can still be met. Missed times are skipped; the
+        // schedule does not shift.
         let least = (now + DEPARTURE_LEAD_NS / 2).max(self.next_at);
         let slot = least.saturating_sub(first).div_ceil(self.options.every_ns.max(1));
         let at = first + slot * self.options.every_ns;
@@ -277,7 +278,8 @@ impl OneprobeMachine {
         let room = self.connection.acknowledged.wrapping_add(self.connection.peer_window.into());
         // Both segments must fit the server's window, or it would drop the second one and that would look like loss.
         if room.wrapping_sub(self.connection.next) < 2 * length {
-            // The server reads no more requests: a new connection has room again.
+            // The server does not read requests fast enough, so its window is too small. A new connection has
+            // a new window.
             return self.reopen_connection(now, false);
         }
         if now + DEPARTURE_LEAD_NS < at {
@@ -334,7 +336,7 @@ impl OneprobeMachine {
         if let Some(took) = round_trip_ns {
             self.connection.add_round_trip(took);
         }
-        // Every probe passes through here exactly once, so that it is counted in exactly one account.
+        // Every probe passes this point exactly once, so each probe is counted in exactly one account.
         self.report.add_outcome(OneprobeOutcome {
             number: probe.number,
             left: probe.left,
@@ -387,15 +389,16 @@ impl OneprobeMachine {
         });
     }
 
-    /// Ends this connection and has the next one opened. `by_server`: the server ended it.
+    /// Ends this connection; the next one is opened after a pause. `by_server`: the server ended it.
     fn reopen_connection(&mut self, now: u64, by_server: bool) -> Option<OneprobeStep> {
         self.push_reset();
-        // A connection with a usable probe was worth its handshake.
+        // Only connections without a usable probe count as futile.
         self.futile += u32::from(!self.connection.is_used);
         // 20 ms, so that the reset reaches the server before the next SYN from the same port.
         self.state = OneprobeState::Closed { again_at: now + 20 * NANOS_PER_MS };
         let is_mute = !self.connection.has_data;
-        // Loss on the path may spoil some connections in a row, so without a sign that the server is to blame it tries four times as many.
+        // Loss on the path may make some consecutive connections unusable. So if nothing shows that the
+        // server is the cause, four times as many connections are tried.
         if self.futile >= MAX_FUTILE_CONNECTIONS && (by_server || is_mute) {
             self.fail_series(if is_mute { OneprobeFailure::Mute } else { OneprobeFailure::TooShort });
         } else if self.futile >= 4 * MAX_FUTILE_CONNECTIONS {

@@ -1,4 +1,4 @@
-//! The stream of requests; pieces of it are the data of probes.
+//! The stream of HTTP requests; pieces of it are the payload of probes.
 //!
 //! Invariant: the byte at an offset of the stream is always the same, so a lost piece can be sent again.
 
@@ -10,9 +10,9 @@ impl HttpRequest {
     /// Makes a request for a path of a host; `about` names the contact for these probes and their purpose.
     pub fn new(host: &str, path: &str, about: Option<&str>) -> Self {
         let about = about.map(|about| format!(" (+{about})")).unwrap_or_default();
-        let host = without_controls(host);
-        let path = without_controls(path).replace(' ', "%20");
-        let about = without_controls(&about);
+        let host = remove_control_characters(host);
+        let path = remove_control_characters(path).replace(' ', "%20");
+        let about = remove_control_characters(&about);
         Self(
             format!(
                 "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: packetrig-probe{about}\r\nAccept: */*\r\n\
@@ -35,7 +35,7 @@ impl HttpRequest {
 }
 
 // Line breaks would let a host name or a path add headers or further requests.
-fn without_controls(text: &str) -> String {
+fn remove_control_characters(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 

@@ -39,7 +39,7 @@ fn least_limits_never_exceed_any_permitted_target() {
     permit.allow_network("192.0.2.0/24".parse().unwrap());
     assert_eq!(permit.least_limits(), TargetLimits { most: 7, ..TargetLimits::DEFAULT_LIMITS });
     let below = permit
-        .below_owner(ProbePermit::from_text("[[target]]\nnetwork = \"10.0.0.0/8\"\nburst = 3").unwrap());
+        .limited_by_owner(ProbePermit::from_text("[[target]]\nnetwork = \"10.0.0.0/8\"\nburst = 3").unwrap());
     for ip in ["10.0.0.1", "192.0.2.1"] {
         let found = limits(&below, ip).unwrap();
         assert_eq!(below.least_limits().narrowed_by_limits(found), below.least_limits(), "{ip}");
@@ -80,7 +80,8 @@ fn another_file_only_narrows_what_the_owner_says() {
     let owner = "about = \"o\"\nnever = [\"10.1.0.0/16\"]\n[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 500\n\
         [[target]]\nnetwork = \"203.0.113.0/24\"\nuntil = \"2026-01-01\"";
     let other = "[[target]]\nnetwork = \"0.0.0.0/0\"\nprobes_per_s = 900\nburst = 7\nmost = 1000000000";
-    let permit = ProbePermit::from_text(other).unwrap().below_owner(ProbePermit::from_text(owner).unwrap());
+    let owner = ProbePermit::from_text(owner).unwrap();
+    let permit = ProbePermit::from_text(other).unwrap().limited_by_owner(owner);
     assert_eq!(permit.about.as_deref(), Some("o"));
     assert!(matches!(limits(&permit, "10.1.9.9"), Err(PermitRefusal::Forbidden(_))));
     assert!(matches!(limits(&permit, "203.0.113.9"), Err(PermitRefusal::Ended(..))));
@@ -178,7 +179,7 @@ fn permit_rule_combinations_decide_consistently() {
     for (owner, owner_allows) in &all {
         let is_named = !matches!(limits(owner, address), Err(PermitRefusal::NotAllowed(_)));
         for (own, own_allows) in &all {
-            let below = own.clone().below_owner(owner.clone());
+            let below = own.clone().limited_by_owner(owner.clone());
             let expected = *own_allows && (!is_named || *owner_allows);
             for ip in [address, mapped] {
                 assert_eq!(limits(&below, ip).is_ok(), expected, "{own:?} below {owner:?}: {ip}");

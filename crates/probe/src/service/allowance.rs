@@ -1,12 +1,14 @@
-//! Limits the work that the service does for a client without sending: messages, refused packets, look-ups, connections.
+//! Limits the work that the service does for a client besides sending: messages,
+//! refused packets, look-ups, connections.
 //!
-//! Work is counted in units of some microseconds each. A sent packet returns the cost of a message, so a program that sends its submitted
-//! packets is never slowed, even with small batches. If a client has used up its allowance, the service does not read from it until the
-//! allowance has grown again. All clients of a user have an allowance together, too, so that more connections, or new ones, get no more. A
-//! client that asks for little is not slowed by others of its user.
+//! Work is counted in units of some microseconds each. A sent packet refunds the cost of a message, so a
+//! program that sends the packets that it submits is never slowed, even with small batches. If a client has
+//! used up its allowance, the service does not read from it until the allowance has grown again. All clients
+//! of a user share a second allowance, so that more or new connections give no additional work. A client that
+//! requests little is not slowed by other clients of its user.
 //!
-//! Invariant: in any interval of `t` seconds, an allowance is charged at most `burst + t * per_s` units and
-//! one message, without the returned units.
+//! Invariant: in any interval of `t` seconds, at most `burst + t * per_s` units and one message are charged
+//! to an allowance, not counting refunded units.
 
 use packetrig_units::{MonoTime, Nanos};
 
@@ -14,15 +16,16 @@ use packetrig_units::{MonoTime, Nanos};
 pub mod work {
     pub const MESSAGE_COST: u64 = 5;
     pub const UNSENT_PACKET_COST: u64 = 1;
-    /// A packet that was sent gives this back.
+    /// Units that are refunded for a sent packet.
     pub const SENT_PACKET_COST: u64 = MESSAGE_COST;
-    /// The path to a target, or the user of a port, that is not known yet.
+    /// Cost of looking up the path to a target, or the user of a port, that is not known yet.
     pub const LOOK_UP_COST: u64 = 10;
-    /// Queued packets that are looked at for one unit.
+    /// Number of queued packets that may be searched for one unit.
     pub const QUEUED_FOR_UNIT: u64 = 64;
 }
 
-/// A bucket of units that refills steadily. A debt is possible, because the cost of a message is known when it is done.
+/// A bucket of units that refills steadily. Its level may become negative, because the cost of a message is
+/// known only after the work.
 #[derive(Clone, Debug)]
 pub struct WorkAllowance {
     /// Time in which one unit is refilled.
@@ -37,7 +40,7 @@ impl WorkAllowance {
         Self::new(Nanos::from_micros(200), 10_000)
     }
 
-    /// The allowance that a client keeps however busy other clients of its user are: 500 units/s.
+    /// The allowance that a client has even if other clients of its user are busy: 500 units/s.
     const fn for_modest_client() -> Self {
         Self::new(Nanos::from_millis(2), 200)
     }
@@ -61,8 +64,8 @@ impl WorkAllowance {
         self.full_at = self.full_at.max(now) + self.refill_time(units);
     }
 
-    /// The allowance never exceeds the whole burst.
-    pub fn return_units(&mut self, units: u64) {
+    /// Returns units to the allowance, which never exceeds the whole burst.
+    pub fn refund_units(&mut self, units: u64) {
         let full_at = self.full_at.as_nanos().saturating_sub(self.refill_time(units).as_u64());
         self.full_at = MonoTime::from_nanos(full_at);
     }
@@ -97,12 +100,12 @@ impl ClientAllowance {
         self.modest.spend_units(units, now);
     }
 
-    pub fn return_units(&mut self, units: u64) {
-        self.whole.return_units(units);
-        self.modest.return_units(units);
+    pub fn refund_units(&mut self, units: u64) {
+        self.whole.refund_units(units);
+        self.modest.refund_units(units);
     }
 
-    /// Time for which the service does not read from the client. `of_user`: the pause of all clients of its user.
+    /// Time for which the service does not read from the client. `of_user` is the pause for all clients of its user.
     pub fn needed_pause(&self, of_user: Nanos, now: MonoTime) -> Nanos {
         // The modest allowance comes last: a client within it is never paused, however busy its user is.
         self.whole.needed_pause(now).max(of_user).min(self.modest.needed_pause(now))
@@ -143,7 +146,7 @@ mod tests {
                     break;
                 }
                 allowance.spend_units(cost, at(ms));
-                allowance.return_units(given_back);
+                allowance.refund_units(given_back);
                 done += cost;
             }
         }
@@ -167,7 +170,7 @@ mod tests {
     #[test]
     fn returned_allowance_is_not_saved_up() {
         let mut allowance = WorkAllowance::for_client();
-        allowance.return_units(1_000_000);
+        allowance.refund_units(1_000_000);
         allowance.spend_units(10_001, at(0));
         assert_eq!(allowance.needed_pause(at(0)), Nanos::from_micros(200));
         assert_eq!(allowance.needed_pause(at(1)), Nanos::ZERO);

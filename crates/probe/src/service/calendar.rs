@@ -1,9 +1,11 @@
-//! Departure times of trains in the outlet, and the resolution of clashes.
+//! Departure times of trains through the outlet, which sends one frame at a time, and the resolution
+//! of clashes between trains.
 //!
-//! The rule, in this order: the train of higher priority keeps its time; then the train of the user with
-//! less recent traffic; then the train of the client with less recent traffic; then the train that is due
-//! first; then the train that was handed over first. The loser leaves as soon as there is room for the whole train.
-//! If that is later than its client allows, it does not leave at all. A train that has its time keeps it.
+//! If trains clash, these rules apply in this order: the train with higher priority keeps its time; then the
+//! train of the user with less recent traffic; then the train of the client with less recent traffic; then
+//! the train that is due first; then the train that was handed over first. The other train leaves as soon as
+//! there is a gap for the whole train. If that is later than its client allows, it does not leave at all. A
+//! train with a reserved time keeps it.
 //!
 //! Invariant: reserved times do not overlap, and no train leaves before it is due.
 
@@ -14,9 +16,10 @@ use std::collections::BTreeMap;
 /// Time that the outlet needs for a frame; no other frame can leave during it. A system call that sends a
 /// frame takes 5 to 15 us.
 const OUTLET_TIME_PER_FRAME: Nanos = Nanos::from_micros(15);
-/// Distance within a train below which no frame of another train leaves in between.
+/// If two frames of a train are closer together than this, no frame of another train leaves between them.
 const TRAIN_JOIN_DISTANCE: Nanos = Nanos::from_micros(200);
-/// Number of times that are tried for a train. If none of them is free, the train is refused because it clashes.
+/// Maximum number of departure times that are tried for a train. If none of them is free, the train is
+/// refused because of the clash.
 const MAX_TRIES: usize = 1_000;
 
 /// The order in which trains choose their time.
@@ -32,7 +35,7 @@ pub struct TrainPriority {
     pub order: u64,
 }
 
-/// A time in which the outlet sends frames of one train.
+/// A time span in which the outlet sends frames of one train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OutletSpan {
     from: MonoTime,
@@ -42,7 +45,7 @@ struct OutletSpan {
 /// A time at which a train can leave.
 #[derive(Debug)]
 pub struct FreeDepartureTime {
-    /// Times of its frames as they are due.
+    /// Time spans of its frames, as they are due.
     spans: Vec<OutletSpan>,
     delay: Nanos,
 }
@@ -81,9 +84,9 @@ impl ReleaseCalendar {
         }
     }
 
-    /// Finds the first time from `earliest` on at which all frames of a train can leave with their distances;
-    /// `None` if it is more than `latest` after the train is due. `due` has the times of the frames in order.
-    /// Nothing is reserved: a train that its target refuses takes no time from others.
+    /// Finds the first time from `earliest` on at which all frames of a train can leave with their distances; `None` if
+    /// that is more than `latest` after the train is due. `due` contains the due times of the frames in order. Nothing
+    /// is reserved, so that a train that its target's limits refuse takes no time from other trains.
     pub fn find_free_departure(
         &self,
         due: &[MonoTime],
@@ -92,7 +95,8 @@ impl ReleaseCalendar {
     ) -> Option<FreeDepartureTime> {
         let spans = self.outlet_spans(due);
         let mut delay = earliest.since(*due.first()?);
-        // A client could fill the calendar so that every try meets another train. The work for one train is bounded.
+        // The number of tries is limited, because a client could fill the calendar so that every try meets
+        // another train.
         for _ in 0..MAX_TRIES {
             if latest.is_some_and(|latest| delay > latest) {
                 return None;
@@ -122,7 +126,7 @@ impl ReleaseCalendar {
             .collect()
     }
 
-    /// Delay that moves a span past the reserved one in its way.
+    /// The delay that moves a span past the reserved span that it overlaps; `None` if it overlaps none.
     fn delay_past_clash(&self, span: OutletSpan, later: Nanos) -> Option<Nanos> {
         let OutletSpan { from, until } = span;
         // Reserved spans do not overlap, so the last one that begins before the end of this one ends last.

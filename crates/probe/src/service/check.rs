@@ -4,7 +4,7 @@
 //! headers and fragments. All other packets could affect other hosts than the target: source routes and tunnels lead past it;
 //! redirects and neighbour discovery change the traffic of other hosts.
 //!
-//! Invariant: the network reads the same source and target in the packet as a [`PacketEndpoints`] has.
+//! Invariant: [`PacketEndpoints`] has the same source and target as the network reads in the packet.
 
 use crate::answer::{AnswerContent, ProbeAnswer};
 use crate::frame::{
@@ -93,7 +93,7 @@ pub struct PacketEndpoints {
     pub source: IpAddr,
     pub target: IpAddr,
     pub flow: PacketFlow,
-    /// `None`: not a request of ICMP.
+    /// Mark of an ICMP request; `None` for other packets.
     pub mark: Option<RequestMark>,
     /// Bytes of the IP packet.
     pub length: usize,
@@ -151,7 +151,7 @@ fn check_padded_packet(packet: &[u8]) -> Result<PacketEndpoints, MalformedPacket
 fn check_ipv4(packet: &[u8]) -> Result<PacketEndpoints, MalformedPacket> {
     let header = packet.first_chunk::<IPV4>().ok_or(malformed_at_byte(0))?;
     let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    // 0x45: no options. The flag "don't fragment" is the only one that may be set.
+    // 0x45 means version 4 without options. "Don't fragment" is the only flag that may be set.
     if header[0] != 0x45 {
         return Err(malformed_at_byte(0));
     }
@@ -197,7 +197,7 @@ fn request_mark(flow: PacketFlow, carried: &[u8]) -> Option<RequestMark> {
     carried.first_chunk().filter(|_| is_request).map(|header| RequestMark::from_request(*header))
 }
 
-/// The identifier of a request; the wrong byte if it is none of these.
+/// Returns the identifier of an ICMP request; the error is the offset of the first wrong byte.
 fn check_icmp(carried: &[u8], requests: &[u8]) -> Result<PacketFlow, usize> {
     let header = carried.first_chunk::<UDP>().ok_or(0_usize)?;
     if !requests.contains(&header[0]) {

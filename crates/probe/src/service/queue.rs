@@ -1,7 +1,7 @@
 //! Trains and single packets that wait for their release times, with a quota for each client.
 //!
-//! Invariant: a client never has more packets or bytes in the queue than its quota. The work for a client
-//! takes time only in proportion to its own packets. Packets of a removed client are gone.
+//! Invariant: a client never has more packets or bytes in the queue than its quota. Work for a client takes time only
+//! in proportion to its own packets. After a client is removed, none of its packets is in the queue.
 
 use super::{PacketEndpoints, TrainPriority};
 use crate::{PermittedTarget, small_count};
@@ -43,7 +43,7 @@ pub struct QueuedTrain {
     /// The client's number for it; 0: a single packet.
     pub train: u32,
     pub target: PermittedTarget,
-    /// Largest lateness of a packet; `None`: any.
+    /// Largest allowed lateness of a packet; `None` for any.
     pub latest: Option<Nanos>,
     /// Packets in the order of their release times; at least one.
     pub packets: Vec<QueuedPacket>,
@@ -51,7 +51,7 @@ pub struct QueuedTrain {
 
 impl QueuedTrain {
     /// Due time of its first packet.
-    pub fn first_due(&self) -> MonoTime {
+    pub fn earliest_due_time(&self) -> MonoTime {
         self.packets.first().map(|packet| packet.due).unwrap_or_default()
     }
 
@@ -60,7 +60,7 @@ impl QueuedTrain {
     }
 
     /// Returns whether it belongs to this batch (0: any) and train (0: any).
-    const fn is_of_batch_train(&self, batch: u64, train: u32) -> bool {
+    const fn matches_batch_and_train(&self, batch: u64, train: u32) -> bool {
         (batch == 0 || self.batch == batch) && (train == 0 || self.train == train)
     }
 }
@@ -86,7 +86,7 @@ struct ClientQueue {
     usage: RecentUsage,
 }
 
-/// Frames sent lately, and when that was reckoned.
+/// Number of frames sent lately, and the time for which it was computed.
 #[derive(Debug, Default)]
 struct RecentUsage {
     frames: u64,
@@ -152,7 +152,7 @@ impl ReleaseQueue {
         self.clients.get(&client).map_or(0, |queue| queue.packets)
     }
 
-    /// Adds a train; gives it back if it exceeds the quota of its client.
+    /// Adds a train; returns it as the error if it exceeds the quota of its client.
     pub fn push_train(&mut self, train: QueuedTrain) -> Result<(), QueuedTrain> {
         let (packets, bytes) = (small_count(train.packets.len()), train.frame_bytes());
         let Some(queue) = self.clients.get_mut(&train.client).filter(|queue| {
@@ -165,19 +165,20 @@ impl ReleaseQueue {
         queue.packets += packets;
         queue.bytes += bytes;
         // The running number keeps the order of hand-over among trains that are due at the same time.
-        let place = (train.first_due(), self.handed_over);
+        let place = (train.earliest_due_time(), self.handed_over);
         self.handed_over += 1;
         self.order.insert(place, train.client);
         queue.waiting.insert(place, train);
         Ok(())
     }
 
-    /// Takes packets out: packets of one batch or of all batches (0), of one train or of all trains (0).
+    /// Removes trains of a client from the queue: of one batch or of all batches (0), one train or all trains
+    /// (0). Returns the removed trains.
     pub fn cancel_trains(&mut self, client: ClientId, batch: u64, train: u32) -> Vec<QueuedTrain> {
-        self.remove_matching_trains(client, |waiting| waiting.is_of_batch_train(batch, train))
+        self.remove_matching_trains(client, |waiting| waiting.matches_batch_and_train(batch, train))
     }
 
-    /// Takes out the packets to a target of the users that `is_meant` selects.
+    /// Removes the trains to a target that belong to users for which `is_meant` is true. Returns the removed trains.
     pub fn cancel_trains_to_target(
         &mut self,
         target: IpAddr,
@@ -213,7 +214,7 @@ impl ReleaseQueue {
         self.order.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Takes the trains that begin by `until`, up to about `most` packets.
+    /// Removes and returns the trains that begin by `until`, up to about `most` packets.
     pub fn take_due_trains(&mut self, until: MonoTime, most: usize, now: MonoTime) -> Vec<DueTrain> {
         let mut taken = Vec::new();
         let mut packets = 0;
@@ -221,7 +222,7 @@ impl ReleaseQueue {
         while packets < most {
             let Some(first) = self.order.first_entry().filter(|first| first.key().0 <= until) else { break };
             let (place, client) = first.remove_entry();
-            // Both maps change together, so this only guards against a bug.
+            // Both maps always change together, so these lines only guard against a programming error.
             let Some(queue) = self.clients.get_mut(&client) else { continue };
             let Some(train) = queue.waiting.remove(&place) else { continue };
             queue.subtract_train(&train);

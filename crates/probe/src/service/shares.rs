@@ -1,8 +1,10 @@
-//! Divides the limits of each target among the users that probe it, and the share of each user among the user's clients.
+//! Divides the limits of each target among the users that probe it, and the share of each user among the
+//! clients of that user.
 //!
-//! Each user with clients that have probed a target lately has an equal share of its rate and of its bursts. No other user can take this
-//! share. Each client of a user has an equal part of the share, so more programs give a user no advantage. A client may also use the
-//! unused shares of other users, as long as at least half of the burst is left for them.
+//! Each user with clients that have probed a target lately has an equal share of its rate and of its bursts,
+//! which no other user can take. Each client of a user has an equal part of that share, so running more
+//! programs gives a user no advantage. A client may also use the unused shares of other users, as long as at
+//! least half of the burst is left for them.
 //!
 //! The total number of probes to a target is a limit of each user. It holds as long as the service runs,
 //! whether the user's clients stay connected or not.
@@ -17,14 +19,15 @@ use std::net::IpAddr;
 
 /// A client that has not probed a target for this long has no share of its limits.
 const ACTIVE_CLIENT_TIME: Nanos = Nanos::from_secs(10);
-/// Targets of one user at a time. A permit can allow millions, and clients must not make the service keep account of all of them.
+/// Maximum number of targets of one user at a time. A permit can allow millions of targets, and clients must
+/// not make the service keep an account for each.
 const MAX_TARGETS_AT_A_TIME: usize = 32_768;
-/// Targets of one client in all.
+/// Maximum number of targets of one client in its lifetime.
 pub const MAX_TARGETS_OF_CLIENT: usize = 4_096;
-/// Targets of one user; their probes are counted as long as the service runs.
+/// Maximum number of targets of one user. Their probes are counted as long as the service runs.
 const MAX_TARGETS_OF_USER: usize = 262_144;
 
-/// Idle targets are looked for at most this often.
+/// Minimum time between two searches for idle targets.
 const IDLE_TARGET_CHECK_INTERVAL: Nanos = Nanos::from_secs(1);
 
 /// A client, and the user who runs its program.
@@ -52,7 +55,7 @@ struct SharedTarget {
     budget: ProbeBudget,
     users: BTreeMap<u32, LimitShareUsage>,
     clients: BTreeMap<(u32, ClientId), LimitShareUsage>,
-    /// The latest time at which a train was charged: a budget needs times that do not decrease.
+    /// The latest time at which a train was charged. A budget needs times that do not decrease.
     taken_at: MonoTime,
 }
 
@@ -83,7 +86,7 @@ impl TargetShares {
         let total = totals.and_then(|totals| totals.get(&target.ip())).copied().unwrap_or(0);
         let total = total.saturating_add(lengths.len() as u64);
         // Total and room are checked before any account is charged: a refusal must leave all accounts unchanged.
-        if total > limits.most || !self.has_room(client, target.ip(), at) {
+        if total > limits.most || !self.make_room_for_target(client, target.ip(), at) {
             return Err(BudgetExceeded::Most(limits));
         }
         // `totals` counts the probes of each user, so the shared budget has no total.
@@ -103,8 +106,9 @@ impl TargetShares {
         Ok(())
     }
 
-    /// Returns whether a target is known, or there is room for one more of this client and of its user.
-    fn has_room(&mut self, client: ProbingClient, target: IpAddr, now: MonoTime) -> bool {
+    /// Returns whether the target is known, or there is room for one more target of this client and its user.
+    /// If the user has too many targets, idle ones are forgotten first.
+    fn make_room_for_target(&mut self, client: ProbingClient, target: IpAddr, now: MonoTime) -> bool {
         let has_client_room = self
             .of_clients
             .get(&client.id)
@@ -147,11 +151,11 @@ impl TargetShares {
         let of_users = &mut self.of_users;
         self.targets.retain(|target, shared| {
             shared.clients.retain(|_, share| share.is_active(now));
-            let is_full = shared.budget.is_full(now);
-            // If a user is gone, the user's share stays until the target's budget is full again: otherwise other
+            let are_buckets_full = shared.budget.are_buckets_full(now);
+            // After a user is gone, its share stays until the target's budget is full again. Otherwise other
             // users would pay for its debt.
             shared.users.retain(|user, share| {
-                let is_kept = share.is_active(now) || !is_full;
+                let is_kept = share.is_active(now) || !are_buckets_full;
                 if !is_kept && let Some(targets) = of_users.get_mut(user) {
                     targets.remove(target);
                 }
@@ -185,14 +189,16 @@ impl SharedTarget {
         let key = (client.user, client.id);
         let own = budget_with_share(self.clients.get(&key), of_client);
         let (user_after, own_after) = (budget_after(&user, lengths, at), budget_after(&own, lengths, at));
-        // A train beyond its own part must leave half of the burst: of its user's share, or of the whole target.
+        // A train beyond its own share must leave half of the burst: that of its user's share, or that of the
+        // whole target.
         if user_after.is_err() {
             budget_after(&with_half_burst(&self.budget, limits), lengths, at)?;
         } else if own_after.is_err() {
             budget_after(&with_half_burst(&user, of_user), lengths, at)
                 .or_else(|_| budget_after(&with_half_burst(&self.budget, limits), lengths, at))?;
         }
-        // A used-up share is not charged further: those frames used capacity that the other users left.
+        // A share that is used up is not charged further, because those frames used capacity that other users
+        // left.
         self.users.insert(client.user, LimitShareUsage { budget: user_after.unwrap_or(user), seen_at: at });
         self.clients.insert(key, LimitShareUsage { budget: own_after.unwrap_or(own), seen_at: at });
         self.budget = all;
@@ -201,7 +207,7 @@ impl SharedTarget {
     }
 }
 
-/// The current budget of the user or client that has this share.
+/// The current budget of a user or client, with the limits of this share.
 fn budget_with_share(used: Option<&LimitShareUsage>, share: TargetLimits) -> ProbeBudget {
     used.map_or_else(|| ProbeBudget::new(share), |used| used.budget.clone().with_limits(share))
 }
@@ -221,7 +227,7 @@ fn equal_share_of_limits(limits: TargetLimits, sharers: u64) -> TargetLimits {
     }
 }
 
-/// The budget after all frames; an error if one does not fit.
+/// Returns the budget after all frames; an error if one of them does not fit.
 fn budget_after(budget: &ProbeBudget, lengths: &[u32], at: MonoTime) -> Result<ProbeBudget, BudgetExceeded> {
     let mut after = budget.clone();
     lengths.iter().try_for_each(|length| after.deduct_frame(at, *length))?;

@@ -1,10 +1,12 @@
 //! Delays of each direction from the stamps of both ends.
 //!
-//! A time of one direction is a difference between two clocks. If the relation of the clocks is known, it is a delay, and the relation's
-//! error is part of its bound. Otherwise only the variation is known. The relation is UTC, if both ends follow it, or it is computed from
-//! the session's own exchanges. A relation from exchanges is never more exact than half of the shortest round trip.
+//! A one-way time is a difference between two clocks. If the relation of the clocks is known, the time is a
+//! delay, and the error of the relation is part of its bound. Otherwise only the variation is known. The
+//! relation is UTC if both ends follow it, or it is computed from the session's own exchanges. Such a
+//! relation is never more exact than half of the shortest round trip.
 //!
-//! Invariant: there is a delay only with a relation that both ends or the exchanges prove; its bound includes the relation's.
+//! Invariant: delays are computed only with a relation that both ends state or that the exchanges prove, and
+//! their bound includes the error of the relation.
 
 use super::sender::DirectionKnowledge;
 use crate::record::{ProbeFlag, ProbeRecord, ProbeStamp};
@@ -23,7 +25,7 @@ pub enum NoDelayReason {
     ThisClock,
     /// The reflector does not report that its clock follows UTC.
     FarClock,
-    /// No exchange came back to compare the clocks by.
+    /// No answer arrived with which the clocks could be compared.
     NothingCompared,
 }
 
@@ -86,24 +88,25 @@ pub struct ComparedClocks {
     pub fit: ClockFit,
 }
 
-/// Number of exchanges that are compared together; a [`ClockComparison`] keeps no more of them.
+/// Number of exchanges that are compared together; a [`ClockComparison`] keeps at most this many.
 const EXCHANGES_PER_BLOCK: usize = 512;
 
 /// Computes the relation of the clocks from the session's own exchanges, block by block. A block without answers has none.
 pub fn compare_clocks(records: &[ProbeRecord], follow_ups: &BTreeMap<u32, u64>) -> ClockRelation {
     let fours: Vec<_> =
         records.iter().filter_map(|record| FourStamps::from_record(record, follow_ups)).collect();
-    ClockRelation::Exchanges(fours.chunks(EXCHANGES_PER_BLOCK).filter_map(compare_block).collect())
+    ClockRelation::Exchanges(fours.chunks(EXCHANGES_PER_BLOCK).filter_map(compare_clocks_in_block).collect())
 }
 
-fn compare_block(block: &[FourStamps]) -> Option<ComparedClocks> {
+fn compare_clocks_in_block(block: &[FourStamps]) -> Option<ComparedClocks> {
     let mut comparison = ClockComparison::default();
     for four in block {
         comparison.add_exchange(&four.to_exchange());
     }
     let doubts = block.iter().map(|four| four.arrived.bound().max(four.departed.bound()));
     let mut fit = comparison.fit_clock()?;
-    // `FourStamps::to_exchange` uses the middles of the far stamps, so their largest error comes on top.
+    // `FourStamps::to_exchange` uses the middles of the far stamps, so the largest error of these stamps is
+    // added.
     fit.bound += Nanos::new(doubts.max()?);
     Some(ComparedClocks { from: block.first()?.number, fit })
 }
@@ -145,12 +148,12 @@ impl ClockRelation {
     }
 }
 
-/// A far stamp at a time of our clock, wider by the error of the conversion.
+/// Creates a stamp of our clock from a far stamp; its bound includes the error of the conversion.
 fn own_clock_stamp(far: ProbeStamp, at: MonoTime, doubt: u64) -> ProbeStamp {
     ProbeStamp::with_bound(far.source, at, far.bound().saturating_add(doubt))
 }
 
-/// Computes the delays of a session. `follow_ups` are more exact departure times of reflections.
+/// Computes the delays of a session. `follow_ups` contains more exact departure times of reflections, by probe number.
 pub fn compute_delays(
     records: &[ProbeRecord],
     follow_ups: &BTreeMap<u32, u64>,
@@ -209,7 +212,8 @@ impl FourStamps {
 
     /// Converts the stamps to an exchange of messages.
     fn to_exchange(&self) -> ClockExchange {
-        // Outer ends of our own stamps: an exchange that looks longer than it was makes the relation wider, never wrong.
+        // The outer ends of our own stamps are used: an exchange that looks longer than it was makes the
+        // relation less exact but never wrong.
         ClockExchange {
             sent: MonoTime::from_nanos(self.left.lo),
             heard: MonoTime::from_nanos(self.arrived.middle()),
@@ -218,10 +222,11 @@ impl FourStamps {
         }
     }
 
-    /// The round trip without the reflector's own time. Both of its stamps are of one clock, so that clock need not be right.
+    /// The round trip without the time in the reflector. Both stamps of the reflector are of one clock, so
+    /// that clock need not be right.
     fn path_time(&self) -> Option<MeasuredTime> {
         let whole = time_between(self.left, self.answered)?;
-        // A reflector that answers before the request came is not believed.
+        // If the reflector claims to have answered before the request arrived, its times are not used.
         let inside = i64::try_from(self.departed.middle().checked_sub(self.arrived.middle())?).ok()?;
         let bound_ns =
             whole.bound_ns.saturating_add(self.arrived.bound()).saturating_add(self.departed.bound());

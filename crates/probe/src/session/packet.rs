@@ -9,7 +9,7 @@ use super::{DIGEST_BYTES, SessionKey, read_be16, read_be32, read_be64};
 pub const UNAUTHENTICATED_PACKET_BYTES: usize = 44;
 /// Bytes of a packet with digest; TLVs follow.
 pub const AUTHENTICATED_PACKET_BYTES: usize = 112;
-/// The digest covers the bytes before it.
+/// Number of bytes before the digest, which the digest covers.
 const DIGEST_COVERED_BYTES: usize = AUTHENTICATED_PACKET_BYTES - DIGEST_BYTES;
 
 /// Content of a packet from the sender.
@@ -46,7 +46,7 @@ pub const fn base_length(key: Option<&SessionKey>) -> usize {
     if key.is_some() { AUTHENTICATED_PACKET_BYTES } else { UNAUTHENTICATED_PACKET_BYTES }
 }
 
-/// Offsets of the fields in a packet. A request has the first three only.
+/// Offsets of the fields in a packet. A request has only the first three fields.
 struct FieldOffsets {
     time: usize,
     estimate: usize,
@@ -100,7 +100,7 @@ impl StampRequest {
 
     /// `None` if it is too short, or its digest is wrong.
     pub fn read_packet(packet: &[u8], key: Option<&SessionKey>) -> Option<Self> {
-        // The digest comes first: no field of a forged packet is used.
+        // The digest is checked first, so that no field of a forged packet is used.
         if !has_valid_digest(packet, key) {
             return None;
         }

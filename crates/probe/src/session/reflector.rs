@@ -1,10 +1,11 @@
-//! The far end of STAMP sessions: makes the reflection of each request.
+//! The far end of STAMP sessions: writes the reflection of each request.
 //!
-//! The caller passes when a request arrived and when a reflection left; it reads no clock. Sender address,
-//! port and session number identify a session.
+//! The caller passes the arrival time of a request and the departure time of its reflection, so the reflector
+//! reads no clock. The sender's address and port and the session number identify a session.
 //!
-//! Invariants: a reflection is exactly as long as its request; in authenticated mode, a number that was reflected before, or is 64 or more
-//! below the highest, is not reflected; in any time `t` no address gets more than `burst + t / interval` reflections.
+//! Invariants: a reflection is exactly as long as its request. In authenticated mode, a number that was
+//! reflected before, or is 64 or more below the highest, is not reflected. In any time `t`, no address gets
+//! more than `burst + t / interval` reflections.
 
 use super::packet::{self, StampReflection, StampRequest};
 use super::time::ErrorEstimate;
@@ -14,19 +15,21 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// Maximum number of sessions in memory. Before the reflector adds another one, it removes the sessions that
-/// were silent longest.
+/// Maximum number of sessions in memory. Before the reflector adds another one, it removes the sessions
+/// that were silent longest.
 const MAX_SESSIONS: usize = 4_096;
-/// Sessions that are forgotten at once. Finding the oldest one costs as much as finding many, and every sender can use new addresses.
+/// Number of sessions that are removed at once. Finding one oldest session costs as much as finding many, and
+/// every sender can use new addresses.
 const SESSIONS_FORGOTTEN_AT_ONCE: usize = MAX_SESSIONS / 8;
 /// Sequence numbers below the highest one that are remembered.
 const SEQUENCE_WINDOW: u32 = 64;
 
 #[derive(Clone, Debug)]
 pub struct ReflectorSettings {
-    /// Authenticated mode, with this key.
+    /// Key of the authenticated mode; `None` for the unauthenticated mode.
     pub key: Option<SessionKey>,
-    /// Counts reflections for each session, so that senders can compute the loss of each direction.
+    /// True if the reflector counts the reflections of each session, so that senders can compute the
+    /// loss of each direction.
     pub is_stateful: bool,
     /// Minimum mean interval between reflections to one address.
     pub interval: Nanos,
@@ -97,7 +100,8 @@ struct ReflectorSession {
 }
 
 impl ReflectorSession {
-    /// Records a number; `false` if it arrived before, or may have. This is the sliding window of IPsec against replays (RFC 4303, 3.4.3).
+    /// Records a sequence number. Returns `false` if the number arrived before, or may have. This is the
+    /// sliding window of IPsec against replays (RFC 4303, 3.4.3).
     fn accept_number(&mut self, number: u32) -> bool {
         if self.received == 0 {
             self.highest = number;
@@ -123,7 +127,8 @@ impl ReflectorSession {
 
 /// Removes the [`SESSIONS_FORGOTTEN_AT_ONCE`] oldest entries.
 fn forget_oldest<K, V>(all: &mut HashMap<K, V>, time: impl Fn(&V) -> MonoTime) {
-    // Selection in linear time, without sorting. Entries of the same time may be many, so `rest` limits how many go.
+    // The entries are selected in linear time, without sorting. Many entries may have the same time, so
+    // `rest` limits how many are removed.
     let mut times: Vec<MonoTime> = all.values().map(&time).collect();
     let Some(nth) = SESSIONS_FORGOTTEN_AT_ONCE.checked_sub(1).filter(|nth| *nth < times.len()) else {
         return;
@@ -163,12 +168,12 @@ impl StampReflector {
         // fill the memory for sessions.
         let full_at = self.find_refill_time(arrived).ok_or(ReflectionRefusal::TooSoon)?;
         let name = (arrived.from, request.session);
-        // Room is made first: a new session has no time yet, and would be removed as the oldest.
+        // Old sessions are removed first: a new session has no time yet, and would be removed as the oldest.
         self.evict_oldest_sessions(name);
         let is_stateful = self.settings.is_stateful;
         let must_be_new = self.settings.key.is_some();
         let session = self.sessions.entry(name).or_default();
-        // Without a key, a refusal would protect nothing: anybody can send any number.
+        // Without a key, refusing a repeated number protects nothing, because anybody can send any number.
         if !session.accept_number(request.sequence) && must_be_new {
             return Err(ReflectionRefusal::Repeated);
         }
@@ -180,7 +185,8 @@ impl StampReflector {
         let session = *session;
         self.full_at.insert(arrived.from.ip(), full_at);
         let reflection = self.make_reflection(arrived, request, sequence);
-        // Starts from a copy of the request: the reflection has the same length and the same TLVs, so nothing is amplified.
+        // The reflection starts as a copy of the request, so it has the same length and the same TLVs, and
+        // nothing is amplified.
         out.clear();
         out.extend(arrived.bytes);
         self.answer_tlvs(arrived, &session, from, out);
@@ -237,7 +243,7 @@ impl StampReflector {
         }
     }
 
-    /// Makes room for a new session, if there are too many.
+    /// Removes the oldest sessions and addresses if there is no room for a new session.
     fn evict_oldest_sessions(&mut self, name: (SocketAddr, u16)) {
         if self.sessions.len() >= MAX_SESSIONS && !self.sessions.contains_key(&name) {
             forget_oldest(&mut self.sessions, |session| session.heard);

@@ -1,8 +1,10 @@
 //! The near end of a STAMP session, as a probe method.
 //!
-//! It writes the planned departure time into the request. The reflector returns it unread, and the true one is in our own record.
+//! The request contains the planned departure time. The reflector returns it without using it; the true
+//! departure time is in the sender's own record.
 //!
-//! Invariant: a reply is returned only for a number that was sent in this session, if the reflection returns the request's own time.
+//! Invariant: a reply is returned only for a number that was sent in this session, and only if the reflection
+//! contains the time of that request.
 
 use super::packet::{self, StampReflection, StampRequest};
 use super::time::{ErrorEstimate, TimeFormat};
@@ -18,14 +20,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Parameters of a session.
 #[derive(Clone, Debug)]
 pub struct SessionSettings {
-    /// Own port, which is reserved, and the reflector's.
+    /// The sender's port, which is reserved, and the reflector's port.
     pub ports: (u16, u16),
-    /// Authenticated mode, with this key.
+    /// Key of the authenticated mode; `None` for the unauthenticated mode.
     pub key: Option<SessionKey>,
     pub format: TimeFormat,
     /// Number of the session.
     pub number: u16,
-    /// Offset of `CLOCK_REALTIME` against the monotonic clock, to write times with.
+    /// Offset of `CLOCK_REALTIME` against the monotonic clock, used to write times.
     pub realtime_offset_ns: i64,
     /// Largest error of this machine's clock against UTC, as its owner states; `None` if it does not follow UTC.
     pub synchronised_ns: Option<u64>,
@@ -33,22 +35,22 @@ pub struct SessionSettings {
     pub follow_up: bool,
 }
 
-/// Information of reflections beyond their stamps.
+/// What reflections show about both directions, besides the stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DirectionKnowledge {
-    /// The reflector counts the reflections that it sends.
+    /// True if the reflector numbers its reflections itself.
     pub is_stateful: bool,
-    /// Requests that never reached it, if it counts.
+    /// Requests that never reached the reflector; `None` if the reflector does not count.
     pub lost_there: Option<u64>,
     /// Reflections lost on the way back; `None` if the reflector does not count.
     pub lost_back: Option<u64>,
     /// Reflections that were not used, by the reason.
     pub invalid: InvalidReflections,
-    /// The reflector reports in every reflection that its clock follows UTC.
+    /// True if the reflector reports in every reflection that its clock follows UTC.
     pub is_far_synchronised: bool,
     /// Largest error of the reflector's clock and stamps, as it reports.
     pub far_error_ns: Option<u64>,
-    /// Reflections with a true departure time, which the next one reported.
+    /// Reflections whose true departure time the next reflection reported.
     pub follow_ups: u64,
 }
 
@@ -89,7 +91,10 @@ impl InvalidReflections {
     /// The reasons with their counts, for people.
     pub fn to_text(&self) -> String {
         let short = self.shortest_bytes.zip(self.needed_bytes).map(|(bytes, needed)| {
-            format!("{} too short ({bytes} of the {needed} bytes of a STAMP reflection; does it speak base TWAMP?)", self.too_short)
+            format!(
+                "{} too short ({bytes} of the {needed} bytes of a STAMP reflection; does the reflector use base TWAMP?)",
+                self.too_short
+            )
         });
         let others = [
             (self.wrong_digest, "with a wrong digest"),
@@ -113,7 +118,7 @@ pub struct StampSender {
     numbers: BTreeMap<u32, u32>,
     own: BTreeSet<u32>,
     follow_ups: BTreeMap<u32, u64>,
-    /// Reflections without a usable claim that their clock follows UTC.
+    /// Number of reflections that do not state, with a valid error, that the reflector's clock follows UTC.
     unsynchronised: u64,
     told: DirectionKnowledge,
 }
@@ -142,13 +147,14 @@ impl StampSender {
         }
     }
 
-    /// True departure times of reflections, as the next ones report them: by probe number, in nanoseconds since 1970 of the far clock.
+    /// True departure times of reflections, as later reflections report them: by probe number, in nanoseconds
+    /// since 1970 of the far clock.
     pub const fn follow_ups(&self) -> &BTreeMap<u32, u64> {
         &self.follow_ups
     }
 
-    /// Returns the findings about both directions at the end of the session. A reflector that counts numbers its reflections, so these
-    /// numbers show how many requests reached it.
+    /// Returns what the session shows about both directions; call this at its end. A reflector that counts
+    /// numbers its reflections, and these numbers show how many requests reached it.
     pub fn direction_knowledge(&self) -> DirectionKnowledge {
         // A stateless reflector always returns the request's number. A stateful one does the same until a request is lost on the way there.
         let is_stateful = self.numbers.iter().any(|(request, own)| request != own);
@@ -219,7 +225,8 @@ impl StampSender {
             self.told.invalid.other_session += 1;
             return None;
         }
-        // The first reflection only: a duplicate must not change which number belongs to the request.
+        // Only the first reflection counts, because a duplicate must not change which number belongs to the
+        // request.
         self.numbers.entry(number).or_insert(reflection.sequence);
         self.own.insert(reflection.sequence);
         self.record_peer_times(&reflection, payload.get(packet::base_length(key)..).unwrap_or(&[]));
@@ -233,10 +240,12 @@ impl StampSender {
     }
 
     fn record_peer_times(&mut self, reflection: &StampReflection, tlvs: &[u8]) {
-        // A multiplier of zero makes the estimate invalid (RFC 4656, 4.1.2): then the claim to follow UTC has no bound and is of no use.
+        // A multiplier of zero makes the estimate invalid (RFC 4656, 4.1.2). Then the statement that the
+        // clock follows UTC has no bound and cannot be used.
         let follows_utc = reflection.estimate.is_synchronised && reflection.estimate.error_ns().is_some();
         self.unsynchronised += u64::from(!follows_utc);
-        // One reflection without the claim removes it for all: its stamp would look as exact as the other stamps.
+        // A single reflection without this statement invalidates it for all, because its stamp would look as
+        // exact as the others.
         self.told.is_far_synchronised = self.unsynchronised == 0;
         self.told.far_error_ns = self.told.far_error_ns.max(reflection.estimate.error_ns());
         let follow_up =
@@ -252,7 +261,7 @@ impl StampSender {
     }
 }
 
-/// A time of the reflector, as wide as its estimate says.
+/// A time of the reflector, with the error that it states as the bound.
 fn reflector_stamp(estimate: ErrorEstimate, bits: u64) -> Option<ProbeStamp> {
     let at = estimate.format.decode_time(bits)?;
     // Without an estimate the stamp looks exact, but then `record_peer_times` does not accept UTC as the relation.
@@ -283,7 +292,7 @@ impl ProbeMethod for StampSender {
         self.put_tlvs((length as usize).saturating_sub(self.ends.header_bytes() + frame::UDP));
         let (own, port) = self.session.ports;
         self.ends.write_udp_frame(own, port, &self.packet, frame);
-        // A reflection must return this very time; otherwise it is none of this session.
+        // A reflection must contain exactly this time; otherwise it does not belong to this session.
         self.written.insert(number, sent);
     }
 
@@ -302,7 +311,7 @@ impl ProbeMethod for StampSender {
             {
                 let last = self.written.last_key_value().map(|(number, _)| *number);
                 let number = about.rest.first_chunk().copied().map(u32::from_be_bytes);
-                let number = method::quoted_number(
+                let number = method::quoted_number_or_last(
                     number.filter(|number| self.written.contains_key(number)),
                     what,
                     last,

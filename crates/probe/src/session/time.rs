@@ -26,7 +26,7 @@ impl TimeFormat {
         let seconds = realtime_ns / SECOND;
         let ns = realtime_ns % SECOND;
         match self {
-            // The value is rounded up, so that reading it, which rounds down, gives the same nanosecond.
+            // The value is rounded up, so that decoding, which rounds down, returns the same nanosecond.
             Self::Ntp => ((seconds + NTP_ORIGIN) << 32) | (ns << 32).div_ceil(SECOND),
             Self::Ptp => (seconds << 32) | ns,
         }
@@ -49,7 +49,7 @@ impl TimeFormat {
 /// The largest error of a clock, as its owner states it (RFC 4656, section 4.1.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ErrorEstimate {
-    /// The owner believes that the clock is set by a source of UTC.
+    /// True if the owner states that a source of UTC sets the clock.
     pub is_synchronised: bool,
     pub format: TimeFormat,
     /// The error is `multiplier * 2^(scale - 32)` seconds; with a multiplier of zero there is no estimate.

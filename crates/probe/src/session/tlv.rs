@@ -11,7 +11,8 @@ pub const HEADER: usize = 4;
 
 /// Flags of a TLV.
 pub mod flags {
-    /// The reflector does not support it. A sender sets this flag, and a reflector clears it.
+    /// The reflector does not support this TLV. A sender sets this flag, and a reflector that supports
+    /// the TLV clears it.
     pub const UNRECOGNIZED_FLAG: u8 = 0x80;
     /// Its length does not fit its type.
     pub const MALFORMED_FLAG: u8 = 0x40;
@@ -83,11 +84,11 @@ pub struct Tlv<'a> {
     pub value: &'a [u8],
     /// Offset of its header from the first TLV.
     pub at: usize,
-    /// It is cut off, or its length does not fit its type.
+    /// True if the TLV is cut off, or if its length does not fit its type.
     pub is_malformed: bool,
 }
 
-/// Reads the TLVs of a packet. Ends at the first one that is cut off, or at padding of zeros.
+/// Reads the TLVs of a packet. Ends after the first one that is cut off, which it returns as malformed, or before padding of zeros.
 pub fn read_tlvs(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -103,7 +104,7 @@ pub fn read_tlvs(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
         let value = bytes.get(start..end)?;
         let is_malformed = value.len() < length || !kind.allows_length(length);
         let tlv = Tlv { flags: head[0], kind, value, at, is_malformed };
-        // The length that the packet states: behind a TLV that is cut off, the next read stops.
+        // The stated length is used, so that the iteration ends after a TLV that is cut off.
         at = start + length;
         Some(tlv)
     })
@@ -123,7 +124,7 @@ pub fn push_digest(packet: &mut Vec<u8>, from: usize, key: &SessionKey) {
     push_tlv(packet, TlvKind::Hmac, &digest);
 }
 
-/// Returns whether a right digest covers the TLVs from `from` on; also if there are none.
+/// Returns whether a valid digest covers the TLVs from `from` on, or the packet has no TLVs.
 pub fn has_valid_digest(packet: &[u8], from: usize, key: &SessionKey) -> bool {
     let Some(bytes) = packet.get(from..) else { return true };
     let mut last = None;
@@ -140,7 +141,7 @@ pub fn has_valid_digest(packet: &[u8], from: usize, key: &SessionKey) -> bool {
             _ => last = Some(tlv),
         }
     }
-    // TLVs without a digest are as suspect as TLVs with a wrong one; a packet without TLVs needs no digest.
+    // TLVs without a digest are treated like TLVs with a wrong one. A packet without TLVs needs no digest.
     last.is_none()
 }
 

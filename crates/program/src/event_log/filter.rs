@@ -4,10 +4,10 @@ use std::str::FromStr;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-/// Crates of packetrig have this prefix in their name.
+/// Prefix of the names of the crates of packetrig.
 pub(super) const OWN_CRATE_PREFIX: &str = "packetrig_";
 
-/// The least important events that are logged. Events of other libraries are logged only if they are named.
+/// Selects the events that are logged, by level. Events of other libraries are logged only if their crate is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFilter {
     level: LevelFilter,
@@ -30,7 +30,8 @@ impl LogFilter {
     }
 }
 
-/// Returns whether a target is of a part: `fleet` has `fleet_io::agent`, and `fleet` itself, but not `fleetness`.
+/// Returns whether a target belongs to a part: `fleet` includes `fleet_io::agent` and `fleet`
+/// itself, but not `fleetness`.
 fn is_target_part_of(part: &str, target: &str) -> bool {
     let behind = target.strip_prefix(part);
     behind.is_some_and(|behind| behind.is_empty() || behind.starts_with(['_', ':']))

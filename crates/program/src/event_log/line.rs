@@ -1,4 +1,4 @@
-//! One event as a line.
+//! Formats one event as a line.
 
 use super::LogReader;
 use super::filter::OWN_CRATE_PREFIX;
@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-/// Number of characters of one value. Texts of other machines have their own limits, but an event
+/// Maximum number of characters of one value. Texts of other machines have their own limits, but an event
 /// may have several texts.
 const MAX_VALUE: usize = 2000;
 
@@ -18,7 +18,7 @@ const MAX_VALUE: usize = 2000;
 struct EventFields(Map<String, Value>);
 
 impl EventFields {
-    fn read_from(event: &Event<'_>) -> Self {
+    fn from_event(event: &Event<'_>) -> Self {
         let mut fields = Self::default();
         event.record(&mut fields);
         fields
@@ -59,9 +59,10 @@ impl Visit for EventFields {
     }
 }
 
-/// `2026-11-28T15:04:05.123456Z INFO fleet_io: lease expired run=… node=…`. The journal adds time and level itself.
-pub(super) fn text_line(event: &Event<'_>, at_ns: u64, reader: LogReader) -> String {
-    let mut fields = EventFields::read_from(event);
+/// Formats an event as `2026-11-28T15:04:05.123456Z INFO fleet_io: lease expired run=… node=…`. For the journal,
+/// which adds time and level itself, the line begins with the syslog priority.
+pub(super) fn format_text_line(event: &Event<'_>, at_ns: u64, reader: LogReader) -> String {
+    let mut fields = EventFields::from_event(event);
     let metadata = event.metadata();
     let begin = match reader {
         LogReader::Any => format!("{} {:5} ", identity::format_utc_instant(at_ns), metadata.level()),
@@ -82,8 +83,8 @@ fn is_plain_word(text: &str) -> bool {
 }
 
 /// Formats an event as a JSON object; `part` is the crate.
-pub(super) fn json_line(event: &Event<'_>, at_ns: u64) -> String {
-    let mut fields = EventFields::read_from(event);
+pub(super) fn format_json_line(event: &Event<'_>, at_ns: u64) -> String {
+    let mut fields = EventFields::from_event(event);
     let metadata = event.metadata();
     let mut object = Map::new();
     object.insert("time".into(), identity::format_utc_instant(at_ns).into());
@@ -103,7 +104,7 @@ fn crate_of_target(target: &str) -> &str {
     own.split(':').next().unwrap_or(own)
 }
 
-/// See `sd-daemon(3)`.
+/// The syslog priority that the journal reads at the beginning of a line; see `sd-daemon(3)`.
 const fn syslog_priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
@@ -133,8 +134,9 @@ mod tests {
         }
 
         fn event(&self, event: &Event<'_>) {
-            let lines = [LogReader::Any, LogReader::Journal].map(|reader| text_line(event, AT_NS, reader));
-            self.0.lock().unwrap().extend(lines.into_iter().chain([json_line(event, AT_NS)]));
+            let lines =
+                [LogReader::Any, LogReader::Journal].map(|reader| format_text_line(event, AT_NS, reader));
+            self.0.lock().unwrap().extend(lines.into_iter().chain([format_json_line(event, AT_NS)]));
         }
 
         fn new_span(&self, _: &Attributes<'_>) -> Id {

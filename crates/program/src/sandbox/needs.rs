@@ -1,5 +1,5 @@
-//! Needs of a program: capabilities to open with and to keep, files, TCP ports, and its class of system calls.
-//! `docs/book/sandbox.md` has the table of all programs.
+//! Needs of a program: the capabilities for its start and those that it keeps, its files and TCP ports, and its class
+//! of system calls. `docs/book/sandbox.md` has the table of all programs.
 
 use packetrig_sys::netns;
 use packetrig_sys::sandbox::{self, FileRules, ProcessCapabilities, TcpRules, ThreadClass};
@@ -11,7 +11,7 @@ pub struct ProgramNeeds {
     pub program: &'static str,
     pub opening: ProcessCapabilities,
     pub kept: ProcessCapabilities,
-    /// The rights in `kept` that threads which read requests keep, too.
+    /// The capabilities in `kept` that threads which read requests also keep.
     pub network_thread_capabilities: ProcessCapabilities,
     pub files: FileRules,
     pub tcp: TcpRules,

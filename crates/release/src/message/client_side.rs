@@ -101,13 +101,13 @@ pub enum ClientMessage {
         batch: u64,
         packets: Vec<PacketToRelease>,
     },
-    /// Cancels packets. `batch` 0: all batches. `train` 0: all trains of it.
+    /// Cancels packets. `batch` 0: all batches. `train` 0: all trains of the batch.
     Cancel {
         id: u64,
         batch: u64,
         train: u32,
     },
-    /// Starts or ends answers. `filter` `None`: no answers any more.
+    /// Selects the answers that the service sends. `filter` `None`: no answers any more.
     Listen {
         id: u64,
         filter: Option<AnswerFilter>,
@@ -125,7 +125,7 @@ pub enum ClientMessage {
 /// Position at which a message of a client breaks the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokenMessage {
-    /// Name of the field, as on the protocol's page.
+    /// Name of the field, as in `docs/book/release-protocol.md`.
     pub field: &'static str,
     /// First byte of the field in the message.
     pub byte: u32,
@@ -152,7 +152,7 @@ impl fmt::Display for BrokenMessage {
 }
 
 impl ClientMessage {
-    /// Number that the answer repeats.
+    /// Number of the request, which its answer repeats.
     pub const fn id(&self) -> u64 {
         match self {
             Self::Hello { id, .. }
@@ -244,7 +244,8 @@ fn read_hello(id: u64, fields: &mut FieldReader<'_>) -> Option<ClientMessage> {
     fields.name_field("reserved").skip_reserved(1)?;
     let name = fields.name_field("name").read_text::<CLIENT_NAME_BYTES>()?;
     fields.name_field("reserved");
-    // A later version may use the remaining bytes, and gets a specific error.
+    // A later version may use the remaining bytes. Its HELLO is read, so that the service can refuse the version by a
+    // specific error.
     if version == VERSION {
         fields.skip_reserved(8)?;
     } else {
@@ -259,7 +260,7 @@ fn write_packet(packet: &PacketToRelease, fields: &mut FieldWriter) {
         PacketKind::IpPacket => 2,
     };
     fields.put_u64(packet.cookie).put_u64(packet.release_at).put_u64(packet.latest).put_u32(packet.train);
-    // A longer packet makes a message that the service refuses as too long.
+    // If the packet is longer than a `u16` can say, the message is too long as well, and the service refuses it.
     fields.put_u16(u16::try_from(packet.bytes.len()).unwrap_or(u16::MAX));
     fields.put_u8(kind).put_u8(packet.clock.to_number()).put_bytes(&packet.bytes).pad_to_alignment();
 }

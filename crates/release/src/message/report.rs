@@ -2,11 +2,11 @@
 
 use crate::fields::{FieldReader, FieldWriter};
 
-/// Bytes of an entry, and of its fault behind all entries.
+/// Number of bytes of an entry of a report, and of its fault, which follows after all entries.
 // Four u64, one u32, two u16, and five stamps of 24 bytes.
 pub(super) const REPORT_ENTRY_BYTES: usize = 160;
 pub(super) const REPORT_FAULT_BYTES: usize = 8;
-/// Means "no number" of a packet or of a byte.
+/// In a message, this number of a packet or of a byte means that there is none.
 // A packet takes at least 32 bytes of SUBMIT, which has 65 536: a batch has fewer than 2048 packets.
 const NONE: u16 = u16::MAX;
 
@@ -116,7 +116,7 @@ macro_rules! outcomes {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum PacketOutcome {
             $($(#[doc = $doc])+ $name = $number,)+
-            /// A reason of a later service, which this client does not know: it was not sent.
+            /// The packet was not sent, for a reason of a later service that this client does not know.
             Unknown = u16::MAX,
         }
 
@@ -135,7 +135,7 @@ macro_rules! outcomes {
 }
 
 outcomes! {
-    /// The kernel accepted it, and it left.
+    /// The kernel accepted the packet, and the packet left.
     Sent = 0, "sent";
     /// The packet would have left later than its client allows.
     Late = 1, "late";
@@ -149,23 +149,23 @@ outcomes! {
     Malformed = 5, "malformed";
     /// Source or next hop do not belong to the interface, or the source port belongs to another program.
     WrongSource = 6, "wrong_source";
-    /// Longer than the MTU.
+    /// The packet is longer than the MTU.
     TooLong = 7, "too_long";
-    /// Another packet had the outlet, and a shift of this one would make it later than its client allows.
+    /// Another packet was due at the same time, and a shift of this one would make it later than its client allows.
     Clash = 8, "clash";
-    /// Its client cancelled it.
+    /// The client cancelled the packet.
     Cancelled = 9, "cancelled";
     /// This interface has no route, or the next hop does not answer.
     NoRoute = 10, "no_route";
-    /// Its release time is beyond the horizon.
+    /// The release time is further ahead than the service accepts (`horizon_ns`).
     TooFarAhead = 11, "too_far_ahead";
-    /// The kernel dropped it.
+    /// The kernel dropped the packet.
     Dropped = 12, "dropped";
-    /// The service ended before it was due.
+    /// The service ended before the packet was due.
     Ended = 13, "ended";
     /// The release mechanism failed.
     Failed = 14, "failed";
-    /// Another packet of its train was refused.
+    /// Another packet of the same train was refused.
     TrainRefused = 15, "train_refused";
 }
 
@@ -175,7 +175,7 @@ impl PacketOutcome {
     }
 }
 
-/// Doubts about a packet, as bits.
+/// Bits that mark doubts about a packet, such as a late release or a missing stamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReportFlags(pub u16);
 
@@ -196,10 +196,10 @@ impl ReportFlags {
     }
 }
 
-/// Wrong packet of a batch that was handed over, and the wrong field.
+/// Fault of a packet in a submitted batch: the packet and its wrong field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PacketFault {
-    /// Its number in the batch, from 0.
+    /// Number of the packet in the batch, from 0.
     pub packet: u16,
     /// First byte of the wrong field, counted from the packet in SUBMIT: 0 is `cookie`, 32 the first of its bytes.
     /// `None`: no single field is wrong.
@@ -223,7 +223,7 @@ pub struct PacketReport {
     pub shifted: u64,
     pub train: u32,
     pub outcome: PacketOutcome,
-    /// Fault that was found when it was handed over.
+    /// Fault that the service found when the packet was submitted.
     pub fault: Option<PacketFault>,
     pub flags: ReportFlags,
     pub handed_over: Option<PacketStamp>,
@@ -259,7 +259,8 @@ impl PacketReport {
         }
     }
 
-    /// Departure, by the last stamp on CLOCK_MONOTONIC. The stamp of the queue is no departure: the packet may wait there.
+    /// Time of departure: the last stamp on CLOCK_MONOTONIC. The stamp of the queue does not count, because the
+    /// packet may wait in the queue.
     pub fn departed_at(&self) -> Option<PacketStamp> {
         // The stages are checked from the last to the first. A stamp of a device clock cannot be compared
         // with `planned`, and is skipped.
@@ -272,7 +273,7 @@ impl PacketReport {
         let (packet, byte) = (fields.read_u16()?, fields.read_u16()?);
         fields.read_u32()?;
         let fault = PacketFault { packet, byte: Some(byte).filter(|byte| *byte != NONE) };
-        // Only the packet decides: a fault without a byte is one that no single field explains.
+        // A fault exists if it names a packet. A fault without a byte is not explained by a single field.
         self.fault = Some(fault).filter(|fault| fault.packet != NONE);
         Some(())
     }
@@ -293,7 +294,7 @@ impl PacketReport {
             shifted: fields.read_u64()?,
             train: fields.read_u32()?,
             outcome: PacketOutcome::from_number(fields.read_u16()?),
-            // Faults follow behind all entries: `read_fault` sets this.
+            // The faults follow after all entries. `read_fault` sets this field.
             fault: None,
             // Bits that this crate does not know stay in the number: callers test single flags.
             flags: ReportFlags(fields.read_u16()?),

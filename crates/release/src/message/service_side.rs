@@ -20,7 +20,7 @@ const LIMITS_KIND: u16 = 137;
 const INTERFACE_NAME_BYTES: usize = 16;
 /// Bytes of the text of an error.
 const ERROR_TEXT_BYTES: usize = 200;
-/// Means "no number" of a packet or of a byte.
+/// In a message, this number of a packet or of a byte means that there is none.
 const NONE: u32 = u32::MAX;
 
 /// Limits of a target, for all clients together.
@@ -53,7 +53,7 @@ pub struct ServiceFacts {
     pub quota_bytes: u64,
     /// Minimum time between the submission of a packet and its release.
     pub lead_ns: u64,
-    /// Packets are flagged late from this delay on.
+    /// A packet with at least this delay is flagged as late.
     pub tolerance_ns: u64,
     /// Maximum time ahead: later release times are refused.
     pub horizon_ns: u64,
@@ -74,9 +74,9 @@ pub struct ServiceFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedAnswer {
     pub arrival: PacketStamp,
-    /// Number of answers so far that the client did not take in time.
+    /// Number of answers so far that were lost, because the client did not read them in time.
     pub lost: u32,
-    /// True if its sender is on this machine and left the checksum to a card.
+    /// True if the sender is on this machine and left the checksum to a network card, so the frame has none.
     pub lacks_checksum: bool,
     /// Bytes of the whole frame.
     pub frame_size: u32,
@@ -122,7 +122,7 @@ impl ProtocolErrorCode {
     }
 }
 
-/// Position in a client's message of an error.
+/// Position of an error in the message of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorPosition {
     /// Number of the packet in SUBMIT, from 0.
@@ -235,7 +235,7 @@ impl ServiceMessage {
         }
     }
 
-    /// Number of the message that it answers; `None`: it answers none.
+    /// Number of the request that this message answers; `None` if it is not an answer.
     pub const fn id(&self) -> Option<u64> {
         match self {
             Self::Welcome { id, .. }
@@ -249,8 +249,8 @@ impl ServiceMessage {
         }
     }
 
-    /// True if the bytes have the type of one of these messages.
-    pub fn is_known(bytes: &[u8]) -> bool {
+    /// True if the bytes have the type of one of these messages, or a broken header.
+    pub fn has_known_type(bytes: &[u8]) -> bool {
         let header = read_header(&mut FieldReader::new(bytes), bytes.len());
         // A broken header counts as known, so that the client reports it instead of ignoring the message.
         // The types of this version have consecutive numbers.

@@ -249,10 +249,13 @@ const QUALITY_COLUMNS: &[QualityColumn] = &[
     QualityColumn::new(
         "latency_p50_ns",
         Nanoseconds,
-        "Median delay of these frames, at most 6.25 % too large; absent if several receivers measured them, or if some arrived after frames stamped more than a second later.",
+        "Median delay of these frames, at most 6.25 % too large; empty if several receivers measured them, or if a frame was overtaken by one that was sent more than a second after it.",
         |row| row.percentiles.map(|(p50, _)| p50.into()),
     ),
-    QualityColumn::new("latency_p99_ns", Nanoseconds, "The same for the 99th percentile.", |row| {
-        row.percentiles.map(|(_, p99)| p99.into())
-    }),
+    QualityColumn::new(
+        "latency_p99_ns",
+        Nanoseconds,
+        "99th percentile of these delays, with the same error; absent in the same cases as the median.",
+        |row| row.percentiles.map(|(_, p99)| p99.into()),
+    ),
 ];

@@ -70,9 +70,12 @@ const PORT_COLUMNS: &[PortColumn] = &[
     PortColumn::new("rx_dropped", Frames, "Frames that the interface says it dropped on receive.", |row| {
         row.rx.dropped.map(CellValue::Count)
     }),
-    PortColumn::new("rx_ring_dropped", Frames, "Frames without room in the receive ring.", |row| {
-        Some(CellValue::Count(row.rx.ring_dropped))
-    })
+    PortColumn::new(
+        "rx_ring_dropped",
+        Frames,
+        "Frames that were dropped because the receive ring was full.",
+        |row| Some(CellValue::Count(row.rx.ring_dropped)),
+    )
     .on_terminal(Counts, 100, "ring drops", ALWAYS_SHOWN_RANK),
     PortColumn::new("rx_seen", Frames, "Frames that the receiver looked at.", |row| {
         Some(CellValue::Count(row.rx.seen))
@@ -80,7 +83,7 @@ const PORT_COLUMNS: &[PortColumn] = &[
     PortColumn::new(
         "rx_foreign",
         Frames,
-        "Frames that belong to no run that is known, and not to a protocol.",
+        "Frames that belong neither to a known run nor to a protocol that emulated devices answer.",
         |row| Some(CellValue::Count(row.rx.foreign)),
     )
     .on_terminal(Counts, 90, "foreign", 5),
@@ -137,7 +140,7 @@ const NODE_COLUMNS: &[NodeColumn] =
         NodeColumn::new(
             "reported",
             YesNo,
-            "Whether the node has reported; if not, all else is unknown.",
+            "Whether the node has reported; if not, its other values are unknown.",
             |row| Some(CellValue::YesNo(row.reported)),
         )
         .on_terminal(Counts, 10, "reported", ALWAYS_SHOWN_RANK),

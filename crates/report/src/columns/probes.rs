@@ -34,10 +34,7 @@ fn time_cell(
     of(line.found.as_ref()?).and_then(|times| figure(&times)).map(CellValue::Signed)
 }
 
-fn format_bound_cell(
-    line: &ProbeLineReport,
-    of: fn(&ProbeFindings) -> Option<ProbeTimes>,
-) -> Option<CellValue> {
+fn bound_cell(line: &ProbeLineReport, of: fn(&ProbeFindings) -> Option<ProbeTimes>) -> Option<CellValue> {
     of(line.found.as_ref()?).map(|times| CellValue::Count(times.bound_ns))
 }
 
@@ -64,13 +61,13 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
     ProbeColumn::new("ended_early", Text, "Why the line ended before its last probe.", |row| {
         row.found.as_ref()?.end.describe_end().as_ref().map(CellValue::from)
     }),
-    ProbeColumn::new("planned", Frames, "Probes of the plan.", |row| {
+    ProbeColumn::new("planned", Frames, "Probes that the plan asks for.", |row| {
         count_cell(row, |found| Some(found.counts.planned))
     }),
-    ProbeColumn::new("sent", Frames, "Probes that left.", |row| {
+    ProbeColumn::new("sent", Frames, "Probes that were sent.", |row| {
         count_cell(row, |found| Some(found.counts.sent))
     }),
-    ProbeColumn::new("answered", Frames, "Probes with a sound answer.", |row| {
+    ProbeColumn::new("answered", Frames, "Probes with a valid answer.", |row| {
         count_cell(row, |found| Some(found.counts.answered))
     }),
     ProbeColumn::new(
@@ -98,7 +95,7 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
         |row| time_cell(row, |found| found.delay_there, |times| times.p99_ns),
     ),
     ProbeColumn::new("delay_there_bound_ns", Nanoseconds, "Largest error of these times.", |row| {
-        format_bound_cell(row, |found| found.delay_there)
+        bound_cell(row, |found| found.delay_there)
     }),
     ProbeColumn::new("delay_back_p50_ns", SignedNanoseconds, "Median one-way delay back.", |row| {
         time_cell(row, |found| found.delay_back, |times| Some(times.p50_ns))
@@ -110,7 +107,7 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
         |row| time_cell(row, |found| found.delay_back, |times| times.p99_ns),
     ),
     ProbeColumn::new("delay_back_bound_ns", Nanoseconds, "Largest error of these times.", |row| {
-        format_bound_cell(row, |found| found.delay_back)
+        bound_cell(row, |found| found.delay_back)
     }),
     ProbeColumn::new("round_trip_p50_ns", SignedNanoseconds, "Median round trip.", |row| {
         time_cell(row, |found| found.round_trip, |times| Some(times.p50_ns))
@@ -122,7 +119,7 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
         |row| time_cell(row, |found| found.round_trip, |times| times.p99_ns),
     ),
     ProbeColumn::new("round_trip_bound_ns", Nanoseconds, "Largest error of these times.", |row| {
-        format_bound_cell(row, |found| found.round_trip)
+        bound_cell(row, |found| found.round_trip)
     }),
     ProbeColumn::new(
         "capacity_bits_per_s",

@@ -234,7 +234,7 @@ const STREAM_COLUMNS: &[Column] = &[
     Column::new(
         "latency_error_p99_ns",
         Nanoseconds,
-        "How much too large a latency may be, for 99 % of the frames; with two clocks also too small.",
+        "Largest error of a latency for 99 % of the frames: it may be too large, and with two clocks also too small.",
         |row| row.latency.as_ref()?.error.p99().map(CellValue::from),
     )
     .on_terminal(Latency, 90, "error (p99)", 9)

@@ -51,7 +51,7 @@ fn result(node: &str) -> NodeResult {
         ..ProbeLineResult::without_probes(number, 10, ProbeLineEndReason::Done)
     };
     let probes = plan.probes.as_ref().unwrap();
-    let reflected = probes.asking_ports(own).map(|from| ReflectedRequests {
+    let reflected = probes.ports_probing(own).map(|from| ReflectedRequests {
         at: own,
         from,
         requests: 10,
@@ -189,7 +189,10 @@ fn early_ended_probe_line_forbids_pass() {
     let report = whole(results);
     assert_eq!(report.verdict.as_str(), "INCONCLUSIVE");
     let reasons = report.verdict.reasons().join("\n");
-    assert!(reasons.contains("probes b -> a: the lease of the node ended"), "{reasons}");
+    assert!(
+        reasons.contains("probes b -> a: ended early because the node heard nothing from the controller"),
+        "{reasons}"
+    );
 }
 
 #[test]
@@ -240,11 +243,11 @@ fn probe_rows_about_other_nodes_are_ignored() {
     let report = whole(results);
     let reasons = report.verdict.reasons().join("\n");
     assert!(reasons.contains("3 rows of its result are not about its own"), "{reasons}");
-    assert!(reasons.contains("1 rows of its result hold impossible counts"), "{reasons}");
+    assert!(reasons.contains("1 rows of its result contain impossible counts"), "{reasons}");
     assert_eq!(row(&report, "b -> c").found.as_ref().unwrap().lost_there, Some(0));
     let stranger = NodeResult { probes: None, ..result("a") };
     assert_eq!(
         row(&whole(vec![stranger]), "a -> b").missing.as_deref(),
-        Some("node a reported nothing about this line")
+        Some("node a reported no result of these probes")
     );
 }

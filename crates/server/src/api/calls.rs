@@ -1,4 +1,4 @@
-//! The eleven calls: their names, their messages, and how each is performed.
+//! The eleven calls of the OTG API: names, paths and messages, and the code that performs each call.
 
 use super::flow_rows::FlowRows;
 use super::{control, metrics, states};
@@ -111,9 +111,9 @@ impl ApiCall {
         })
     }
 
-    /// Returns whether the call makes a change, so that it must wait for other changes.
+    /// Returns whether the call changes the tester, so that it must wait for other changes.
     pub(crate) const fn changes_state(self) -> bool {
-        // Getting a capture stops it, and a ping is an order to the run: both are changes.
+        // `GetCapture` stops the capture, and a ping is an order to the run, so both are changes.
         !matches!(self, Self::GetConfig | Self::GetMetrics | Self::GetStates | Self::GetVersion)
     }
 }
@@ -123,7 +123,7 @@ pub(crate) trait RequestSource {
     /// Decodes and normalises the request, and lists all problems of its shape.
     fn normalise_request(&self) -> NormalisedRequest;
 
-    /// The document as the client wrote it, in one form of JSON; `None` if it cannot be read.
+    /// The document as the client wrote it, as JSON that is not normalised; `None` if it cannot be read.
     fn original_document(&self) -> Option<String>;
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct NormalisedRequest {
 #[derive(Debug)]
 pub(crate) enum ApiReply {
     Document(Value),
-    /// Rows of flows: clients poll them, and there may be thousands, so they have a faster form.
+    /// Rows of flows. Clients poll them, and there may be thousands, so they are written without [`Value`]s.
     Flows(FlowRows),
     File(CaptureFile),
 }
@@ -157,7 +157,7 @@ pub(crate) fn perform_call(
         drop(source);
         perform_normalised_call(tester, call, document, knows_new_members)
     } else {
-        Err(refuse_request(tester, call, complaints, &source))
+        Err(build_shape_refusal(tester, call, complaints, &source))
     };
     match &reply {
         // The first error is enough for the log, because the client gets all of them.
@@ -202,7 +202,7 @@ fn perform_normalised_call(
 }
 
 /// The refusal of a request with a wrong shape, with all its problems.
-fn refuse_request(
+fn build_shape_refusal(
     tester: &dyn Tester,
     call: ApiCall,
     complaints: DocumentProblems,
@@ -210,7 +210,8 @@ fn refuse_request(
 ) -> TesterRefusal {
     let paths: Vec<String> = complaints.iter().map(|complaint| complaint.path.clone()).collect();
     let mut errors = complaints.into_lines();
-    // The tester judges the document as the client wrote it: settling drops wrong members, and with them the problems inside.
+    // The tester checks the document as the client wrote it: normalising drops wrong members, and with them
+    // the problems inside them.
     if call == ApiCall::SetConfig
         && let Some(original) = source.original_document()
     {
@@ -242,7 +243,8 @@ fn check_answer(call: ApiCall, document: Value) -> Result<ApiReply, TesterRefusa
     Err(TesterRefusal { kind: RefusalKind::Internal, errors: complaints.into_lines() })
 }
 
-/// Clients read `api_spec_version` as a condition on their own version. This form works with the parsers of Python and of Go.
+/// Clients read `api_spec_version` as a condition on their own version. The Python and Go clients can
+/// both parse this form.
 fn build_version_json() -> Value {
     json!({
         "api_spec_version": "^1.0.0",

@@ -71,7 +71,7 @@ fn read_traffic_state(inner: &Value) -> Result<SwitchedState, TesterRefusal> {
     Ok(SwitchedState::Traffic { change, flows: read_names(transmit, "flow_names") })
 }
 
-/// Performs a `ControlAction`. The only ones are pings.
+/// Performs a `ControlAction`. Pings are the only supported actions.
 pub(super) fn perform_action(tester: &dyn Tester, request: &Value) -> Result<Value, TesterRefusal> {
     let protocol = read_choice(request, "", None)?.value;
     let ChoiceMember { name: family, value: inner } = read_choice(protocol, "protocol", None)?;

@@ -1,7 +1,7 @@
 //! Rows of flows, written directly as JSON or as a message of the model. Clients poll them, and there may be thousands.
 //!
-//! The members of a row, with their names and numbers, are listed once, for both forms. Other answers take the general path
-//! through [`crate::shape`].
+//! The members of a row, with their names and numbers, are listed once, for both forms. Other answers take the
+//! general path through [`crate::shape`].
 
 use super::metrics::WantedColumns;
 use crate::shape::{print_float, print_text};
@@ -13,7 +13,7 @@ const LAYER1_OVERHEAD_BITS: f64 = 160.0;
 /// Estimated bytes of a row; a longer one only costs a reallocation.
 const ESTIMATED_ROW_BYTES: usize = 512;
 
-/// Rows of flows. All numbers in them are finite.
+/// Rows of flows, in which all numbers are finite.
 #[derive(Debug)]
 pub(crate) struct FlowRows {
     rows: Vec<FlowRow>,
@@ -35,11 +35,11 @@ enum MemberValue<'a> {
 /// Condition under which a row has a member.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MemberRule {
-    /// Always, or if the configuration requests it: filters have no name for it.
+    /// Present whenever it has a value. No filter can name it.
     Always,
-    /// Present if the filter names it, or is empty.
+    /// Present if the filter names it, or if the filter is empty.
     Old,
-    /// Like [`Self::Old`], but an empty filter includes it only for clients that know it.
+    /// Like [`Self::Old`], but with an empty filter, the member is present only for clients that know it.
     New,
 }
 
@@ -58,9 +58,9 @@ impl FlowRows {
         }
         match wrong.0 {
             None => Ok(Self { rows, columns }),
-            Some((name, value)) => {
-                Err(TesterRefusal::internal(format!("{name} is {value}: this is a bug in packetrig")))
-            }
+            Some((name, value)) => Err(TesterRefusal::internal(format!(
+                "metric `{name}` is {value}: this is a bug in packetrig"
+            ))),
         }
     }
 
@@ -85,7 +85,7 @@ impl FlowRows {
         // Field 1, `choice`, as a varint: 1 is `flow_metrics`. Each row is then field 3.
         out.push_varint(1 << 3);
         out.push_varint(1);
-        // One buffer for all rows: the length of a row must be written before its bytes.
+        // Each row is first written to this buffer, because its length must be written before its bytes.
         let mut one = MessageFields(Vec::with_capacity(ESTIMATED_ROW_BYTES));
         for row in &self.rows {
             one.0.clear();
@@ -113,29 +113,29 @@ fn write_members(row: &FlowRow, columns: &WantedColumns, out: &mut impl MemberSi
     let tx = row.bytes_tx_rate;
     let rx = row.bytes_rx_rate;
     let all = [
-        RowMember::old("bytes_rx", 9, MemberValue::Count(row.bytes_rx)),
-        RowMember::old("bytes_tx", 8, MemberValue::Count(row.bytes_tx)),
-        RowMember::old("frames_rx", 7, MemberValue::Count(row.frames_rx)),
-        RowMember::old("frames_rx_rate", 11, MemberValue::Float(row.frames_rx_rate)),
-        RowMember::old("frames_tx", 6, MemberValue::Count(row.frames_tx)),
-        RowMember::old("frames_tx_rate", 10, MemberValue::Float(row.frames_tx_rate)),
+        RowMember::in_first_version("bytes_rx", 9, MemberValue::Count(row.bytes_rx)),
+        RowMember::in_first_version("bytes_tx", 8, MemberValue::Count(row.bytes_tx)),
+        RowMember::in_first_version("frames_rx", 7, MemberValue::Count(row.frames_rx)),
+        RowMember::in_first_version("frames_rx_rate", 11, MemberValue::Float(row.frames_rx_rate)),
+        RowMember::in_first_version("frames_tx", 6, MemberValue::Count(row.frames_tx)),
+        RowMember::in_first_version("frames_tx_rate", 10, MemberValue::Float(row.frames_tx_rate)),
         RowMember::always("latency", 14, latency),
         RowMember::always("loss", 12, row.loss.map(MemberValue::Float)),
         RowMember::always("name", 1, Some(MemberValue::Text(&row.name))),
         RowMember::always("port_rx", 3, Some(MemberValue::Text(&row.port_rx))),
         RowMember::always("port_tx", 2, Some(MemberValue::Text(&row.port_tx))),
-        RowMember::new("rx_l1_rate_bps", 17, layer1_rate(rx, row.frames_rx_rate)),
-        RowMember::new("rx_rate_bps", 21, rx * 8.0),
-        RowMember::new("rx_rate_bytes", 19, rx),
-        RowMember::new("rx_rate_kbps", 23, rx * 8e-3),
-        RowMember::new("rx_rate_mbps", 25, rx * 8e-6),
+        RowMember::added_later("rx_l1_rate_bps", 17, layer1_rate(rx, row.frames_rx_rate)),
+        RowMember::added_later("rx_rate_bps", 21, rx * 8.0),
+        RowMember::added_later("rx_rate_bytes", 19, rx),
+        RowMember::added_later("rx_rate_kbps", 23, rx * 8e-3),
+        RowMember::added_later("rx_rate_mbps", 25, rx * 8e-6),
         RowMember::always("timestamps", 13, stamps),
-        RowMember::old("transmit", 5, transmit_state_name(row.transmit)),
-        RowMember::new("tx_l1_rate_bps", 16, layer1_rate(tx, row.frames_tx_rate)),
-        RowMember::new("tx_rate_bps", 20, tx * 8.0),
-        RowMember::new("tx_rate_bytes", 18, tx),
-        RowMember::new("tx_rate_kbps", 22, tx * 8e-3),
-        RowMember::new("tx_rate_mbps", 24, tx * 8e-6),
+        RowMember::in_first_version("transmit", 5, transmit_state_value(row.transmit)),
+        RowMember::added_later("tx_l1_rate_bps", 16, layer1_rate(tx, row.frames_tx_rate)),
+        RowMember::added_later("tx_rate_bps", 20, tx * 8.0),
+        RowMember::added_later("tx_rate_bytes", 18, tx),
+        RowMember::added_later("tx_rate_kbps", 22, tx * 8e-3),
+        RowMember::added_later("tx_rate_mbps", 24, tx * 8e-6),
     ];
     for member in all {
         if let Some(value) = member.value
@@ -150,7 +150,7 @@ fn write_members(row: &FlowRow, columns: &WantedColumns, out: &mut impl MemberSi
 /// A member that a row may have.
 struct RowMember<'a> {
     name: &'static str,
-    /// Its field number in the model.
+    /// Field number of the member in the model.
     number: u32,
     rule: MemberRule,
     value: Option<MemberValue<'a>>,
@@ -161,12 +161,12 @@ impl<'a> RowMember<'a> {
         Self { name, number, rule: MemberRule::Always, value }
     }
 
-    const fn old(name: &'static str, number: u32, value: MemberValue<'a>) -> Self {
+    const fn in_first_version(name: &'static str, number: u32, value: MemberValue<'a>) -> Self {
         Self { name, number, rule: MemberRule::Old, value: Some(value) }
     }
 
-    /// Members that came later are all floats.
-    const fn new(name: &'static str, number: u32, value: f64) -> Self {
+    /// All members that later versions of the model have added are floats.
+    const fn added_later(name: &'static str, number: u32, value: f64) -> Self {
         Self { name, number, rule: MemberRule::New, value: Some(MemberValue::Float(value)) }
     }
 }
@@ -175,7 +175,7 @@ fn layer1_rate(bytes: f64, frames: f64) -> f64 {
     bytes * 8.0 + frames * LAYER1_OVERHEAD_BITS
 }
 
-const fn transmit_state_name(state: TransmitState) -> MemberValue<'static> {
+const fn transmit_state_value(state: TransmitState) -> MemberValue<'static> {
     match state {
         TransmitState::Started => MemberValue::Word("started", 1),
         TransmitState::Stopped => MemberValue::Word("stopped", 2),
@@ -255,7 +255,7 @@ impl MemberSink for MessageFields {
             }
             MemberValue::Group(values) => {
                 self.push_tag(number, 2);
-                // A tag of one byte and eight of its value.
+                // Each number takes nine bytes: one for its tag and eight for its value.
                 self.push_varint(values.len() as u64 * 9);
                 for (_, number, value) in values {
                     self.push_tag(*number, 1);
@@ -347,6 +347,6 @@ mod tests {
         let columns = || WantedColumns { named: Vec::new(), knows_new_members: false };
         let bad = FlowRow { loss: Some(f64::NAN), ..row() };
         let refusal = FlowRows::new(vec![row(), bad], columns()).expect_err("refused");
-        assert!(refusal.errors[0].starts_with("loss is NaN"));
+        assert!(refusal.errors[0].starts_with("metric `loss` is NaN"));
     }
 }

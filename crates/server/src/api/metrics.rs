@@ -50,18 +50,20 @@ pub(super) fn answer_metrics(
     Ok(ApiReply::Document(json!({ "choice": "port_metrics", "port_metrics": rows? })))
 }
 
-/// A float. NaN and infinity are bugs of the tester, and must not become numbers that look measured.
+/// Converts a float to JSON. NaN and infinity are bugs of the tester, and must not become numbers that look measured.
 fn require_finite(name: &str, value: f64) -> Result<Value, TesterRefusal> {
     let number = Number::from_f64(value).map(Value::Number);
-    number.ok_or_else(|| TesterRefusal::internal(format!("{name} is {value}: this is a bug in packetrig")))
+    number.ok_or_else(|| {
+        TesterRefusal::internal(format!("metric `{name}` is {value}: this is a bug in packetrig"))
+    })
 }
 
-// Text, as everywhere in ProtoJSON: a float cannot hold all 64 bits.
+// ProtoJSON writes 64-bit integers as text, because a JSON reader that uses floats cannot hold all 64 bits.
 fn format_count_text(value: u64) -> Value {
     Value::String(value.to_string())
 }
 
-fn choose_switch_name(on: bool, names: [&str; 2]) -> Value {
+fn format_switch_state(on: bool, names: [&str; 2]) -> Value {
     Value::String(names[usize::from(on)].to_owned())
 }
 
@@ -71,9 +73,9 @@ fn build_port_json(row: &PortRow, columns: &WantedColumns) -> Result<Value, Test
     members.insert("name".to_owned(), Value::String(row.name.clone()));
     let all = [
         ("location", Some(Value::String(row.location.clone()))),
-        ("link", Some(choose_switch_name(row.link_up, ["down", "up"]))),
-        ("capture", Some(choose_switch_name(row.capturing, ["stopped", "started"]))),
-        ("transmit", Some(choose_switch_name(row.transmitting, ["stopped", "started"]))),
+        ("link", Some(format_switch_state(row.link_up, ["down", "up"]))),
+        ("capture", Some(format_switch_state(row.capturing, ["stopped", "started"]))),
+        ("transmit", Some(format_switch_state(row.transmitting, ["stopped", "started"]))),
         ("frames_tx", Some(format_count_text(row.frames_tx))),
         ("frames_rx", Some(format_count_text(row.frames_rx))),
         ("bytes_tx", Some(format_count_text(row.bytes_tx))),

@@ -1,4 +1,4 @@
-//! Answers about neighbours, and reads requests for captures.
+//! Answers requests for neighbours, and reads requests for captures.
 
 use super::control::read_names;
 use crate::tester::{CaptureRange, IpFamily, KnownNeighbour, Tester, TesterRefusal};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 /// Answers a `StatesRequest`.
 pub(super) fn answer_states(tester: &dyn Tester, request: &Value) -> Result<Value, TesterRefusal> {
-    // OTG's default is the first.
+    // OTG's default is `ipv4_neighbors`.
     let choice = request["choice"].as_str().unwrap_or("ipv4_neighbors");
     let family = if choice == "ipv6_neighbors" { IpFamily::V6 } else { IpFamily::V4 };
     let rows = tester.neighbour_rows(family, &read_names(&request[choice], "ethernet_names"))?;
@@ -19,7 +19,7 @@ fn build_neighbour_json(row: &KnownNeighbour, family: IpFamily) -> Value {
     let mut members = Map::new();
     members.insert("ethernet_name".to_owned(), Value::String(row.ethernet.clone()));
     members.insert(address.to_owned(), Value::String(row.address.to_string()));
-    // Clients wait until this member appears: it is absent until the neighbour has answered.
+    // Clients wait for this member, which is absent until the neighbour has answered.
     if let Some(mac) = &row.mac {
         members.insert("link_layer_address".to_owned(), Value::String(mac.clone()));
     }

@@ -31,7 +31,7 @@ impl ApiConnection {
         silence: Duration,
     ) -> Result<Self, ClientError> {
         let no_server = |source| ClientError::NoServer { address: address.to_string(), source };
-        let socket = connect_first_address(address).map_err(no_server)?;
+        let socket = connect_to_first_reachable(address).map_err(no_server)?;
         let limited =
             socket.set_read_timeout(Some(silence)).and_then(|()| socket.set_write_timeout(Some(silence)));
         // A request is short, and Nagle's algorithm must not hold its last part back.
@@ -66,7 +66,7 @@ impl ApiConnection {
         written.map_err(|error| self.to_client_error(error))
     }
 
-    /// Appends the bytes that come next and returns their number; 0 at the end.
+    /// Waits for the next bytes, appends them and returns their number; 0 at the end of the connection.
     pub(super) fn read_next_bytes(&mut self, bytes: &mut Vec<u8>) -> Result<usize, ClientError> {
         let mut piece = vec![0; MAX_READ_BYTES];
         loop {
@@ -80,14 +80,15 @@ impl ApiConnection {
                     Ok(length)
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                // The server has closed TCP without the end of TLS; the length of the body shows whether bytes are missing.
+                // The server has closed the TCP connection without ending TLS. Whether the answer is complete shows
+                // when it is parsed.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof && !bytes.is_empty() => Ok(0),
                 Err(error) => Err(self.to_client_error(error)),
             };
         }
     }
 
-    /// Appends everything up to the end. An answer of more than `most` bytes is refused.
+    /// Appends all bytes up to the end of the connection. An answer of more than `most` bytes is an error.
     pub(super) fn read_to_end(&mut self, bytes: &mut Vec<u8>, most: usize) -> Result<(), ClientError> {
         while self.read_next_bytes(bytes)? > 0 {
             if bytes.len() > most {
@@ -108,7 +109,7 @@ impl ApiConnection {
             Some(rustls::Error::InvalidMessage(_)) => ClientError::NotTls { address, authority },
             // Linux reports an expired read timeout (SO_RCVTIMEO) as EAGAIN.
             _ if error.kind() == ErrorKind::WouldBlock => {
-                let source = io::Error::new(ErrorKind::TimedOut, "the server is silent");
+                let source = io::Error::new(ErrorKind::TimedOut, "the server sent nothing in time");
                 ClientError::Lost { address, source }
             }
             _ => ClientError::Lost { address, source: error },
@@ -125,8 +126,8 @@ impl ApiConnection {
 }
 
 /// Connects to the first address of the host that accepts a connection.
-fn connect_first_address(address: &ApiAddress) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+fn connect_to_first_reachable(address: &ApiAddress) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "the host name has no address");
     // The first address of a name may have no listener: `localhost` can be ::1 first.
     for socket in (address.host.as_str(), address.port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&socket, CONNECT_TIMEOUT) {

@@ -4,36 +4,45 @@ use super::ApiAddress;
 use packetrig_units::Blame;
 use std::io;
 
-/// Error of a call of the client.
+/// Error of a call that the client makes.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No server listens on the address.
     #[error(
-        "cannot connect to a server at {address} ({source}); start one with `packetrig serve`, or give the address that it has printed"
+        "cannot connect to a server at {address} ({source}); start one with `packetrig serve`, or give the \
+         address that the running server has printed"
     )]
     NoServer { address: String, source: io::Error },
     /// The connection ended or went silent.
-    #[error("the connection to {address} is lost ({source})")]
+    #[error("the connection to the server at {address} was lost ({source})")]
     Lost { address: String, source: io::Error },
-    #[error("{address} does not answer in TLS; if the server has `--plain-http`, write http://{authority}")]
+    #[error(
+        "the server at {address} does not use TLS; if it was started with `--plain-http`, write \
+         http://{authority}"
+    )]
     NotTls { address: String, authority: String },
-    #[error("{address} does not answer as a packetrig server; if it serves HTTPS, write https://{authority}")]
+    #[error(
+        "the answer from {address} is not that of a packetrig server; if the server uses HTTPS, write \
+         https://{authority}"
+    )]
     NotHttp { address: String, authority: String },
     /// The certificate is not one of the trusted certificates.
     #[error(
-        "the certificate of {address} cannot be verified ({reason}); name its authority, or the certificate itself, \
-         with --ca FILE, or connect anyway with --insecure"
+        "the certificate of {address} cannot be verified ({reason}); give the certificate of its authority, \
+         or the server's own certificate, with --ca FILE, or connect anyway with --insecure"
     )]
     Untrusted { address: String, reason: String },
-    /// The certificate of a server on another machine, or of one that gets a token, must be verified, but no option says how.
+    /// The options do not permit the call. For example, the server is on another machine or gets a token, so its
+    /// certificate must be verified, but no option says how.
     #[error("{0}")]
     Options(String),
-    /// A file cannot be read.
-    #[error("cannot read {path}: {source}")]
+    /// The file with the trusted certificates cannot be read.
+    #[error("cannot read the certificate file {path}: {source}")]
     File { path: String, source: io::Error },
     /// The server answers 401 or 403.
     #[error(
-        "{address} refuses: {message}; local users that the server does not admit, and other machines, need --token-file"
+        "the server at {address} refused the call: {message}; callers on other machines, and local users \
+         that the server does not admit, need --token-file"
     )]
     Forbidden { address: String, message: String },
     /// Any other refusal of the server.
@@ -46,17 +55,17 @@ impl ClientError {
         Self::NotHttp { address: address.to_string(), authority: address.authority() }
     }
 
-    /// The connection ended before the answer did: the server is stopping, or has stopped.
-    pub(super) fn incomplete_answer(address: &ApiAddress) -> Self {
+    /// The connection ended before the answer was complete, because the server is stopping or has stopped.
+    pub(super) fn incomplete_answer_error(address: &ApiAddress) -> Self {
         let why = "the server closed the connection before the answer was complete";
         // A server with TLS may close a plain connection without an answer.
-        let hint = format!("{why}; if the server has HTTPS, write https://{}", address.authority());
+        let hint = format!("{why}; if the server uses HTTPS, write https://{}", address.authority());
         let why = if address.has_tls { why.to_owned() } else { hint };
         let source = io::Error::new(io::ErrorKind::UnexpectedEof, why);
         Self::Lost { address: address.to_string(), source }
     }
 
-    /// Assigns the error to the user, the world or missing rights.
+    /// Says whether the error is due to the user, the world or missing rights.
     pub fn blame(&self) -> Blame {
         match self {
             Self::NoServer { .. } | Self::Lost { .. } | Self::Untrusted { .. } => Blame::World,

@@ -18,7 +18,7 @@ pub struct ServerEvent {
     pub data: Value,
 }
 
-/// The events of a server, until it ends or is silent.
+/// The events of a server, until it closes the connection or is silent for too long.
 pub struct EventStream {
     connection: ApiConnection,
     body: BodyDecoder,
@@ -33,7 +33,7 @@ impl std::fmt::Debug for EventStream {
 }
 
 impl EventStream {
-    /// Begins with `received`, the bytes that came after the head of the answer.
+    /// Creates the stream. `received`: the bytes that have arrived after the head of the answer.
     pub(super) fn new(connection: ApiConnection, is_chunked: bool, received: Vec<u8>) -> Self {
         let mut body = BodyDecoder::new(is_chunked);
         let mut parser = EventParser::default();
@@ -42,8 +42,9 @@ impl EventStream {
         Self { connection, body, parser, quiet: Duration::ZERO }
     }
 
-    /// Returns the next event; `None` if there is none within this time. Fails when the server has ended or was silent for too long.
-    pub fn next(&mut self, timeout: Duration) -> Result<Option<ServerEvent>, ClientError> {
+    /// Waits for the next event; `None` if there is none within this time. Fails when the server has closed the
+    /// connection or was silent for too long.
+    pub fn wait_for_event(&mut self, timeout: Duration) -> Result<Option<ServerEvent>, ClientError> {
         self.connection
             .set_silence_limit(timeout)
             .map_err(|source| ClientError::Lost { address: self.connection.address().to_string(), source })?;
@@ -64,7 +65,10 @@ impl EventStream {
                     // Any received byte resets this counter, so only successive waits count.
                     self.quiet += timeout;
                     if self.quiet > MAX_SERVER_SILENCE {
-                        return Err(self.connection_lost_error(ErrorKind::TimedOut, "the server is silent"));
+                        return Err(self.connection_lost_error(
+                            ErrorKind::TimedOut,
+                            "the server sent nothing for too long",
+                        ));
                     }
                     return Ok(None);
                 }
@@ -75,7 +79,7 @@ impl EventStream {
             if decoded.is_err() || self.parser.unread.len() > MAX_EVENT_BYTES {
                 return Err(self.connection_lost_error(
                     ErrorKind::InvalidData,
-                    "the server sent something that is not an event",
+                    "the server sent data that is not an event",
                 ));
             }
         }
@@ -91,12 +95,13 @@ impl EventStream {
 #[derive(Debug, Default)]
 struct EventParser {
     unread: Vec<u8>,
-    /// Bytes at the beginning that have no end of an event.
+    /// Number of bytes at the start of `unread` that were searched and contain no end of an event.
     searched: usize,
 }
 
 impl EventParser {
-    /// Takes the next whole event. Events without JSON are not of this server and are skipped.
+    /// Removes and returns the next complete event. Events without JSON data do not come from this
+    /// server and are skipped.
     fn next(&mut self) -> Option<ServerEvent> {
         loop {
             // The search begins one byte earlier, because the blank line that ends an event may be split between two reads.
@@ -108,14 +113,14 @@ impl EventParser {
             let rest = self.unread.split_off(from + end + 2);
             let text = std::mem::replace(&mut self.unread, rest);
             self.searched = 0;
-            if let Some(event) = read_event(&String::from_utf8_lossy(&text)) {
+            if let Some(event) = parse_event(&String::from_utf8_lossy(&text)) {
                 return Some(event);
             }
         }
     }
 }
 
-fn read_event(text: &str) -> Option<ServerEvent> {
+fn parse_event(text: &str) -> Option<ServerEvent> {
     let member = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
     // One `data:` line for each event: this server writes JSON on one line.
     let data = serde_json::from_str(member("data: ")?).ok()?;

@@ -28,7 +28,7 @@ impl ResponseHead {
         address: &ApiAddress,
         bytes: &[u8],
     ) -> Result<Option<Self>, ClientError> {
-        // The first bytes may arrive one by one, so only the received ones are compared.
+        // The first bytes may arrive one by one, so only those that have arrived are compared.
         let seen = &bytes[..bytes.len().min(5)];
         if seen != &b"HTTP/"[..seen.len()] {
             return Err(ClientError::not_http_error(address));
@@ -51,10 +51,10 @@ impl ResponseHead {
     }
 }
 
-/// The document in a whole answer, or the refusal in it.
+/// Returns the document of a complete answer, or its refusal as an error.
 pub(super) fn parse_answer(address: &ApiAddress, bytes: &[u8]) -> Result<Value, ClientError> {
     let head = ResponseHead::parse_response_head(address, bytes)?
-        .ok_or_else(|| ClientError::incomplete_answer(address))?;
+        .ok_or_else(|| ClientError::incomplete_answer_error(address))?;
     let mut body = Vec::new();
     let mut decoder = BodyDecoder::new(head.is_chunked);
     decoder
@@ -65,7 +65,7 @@ pub(super) fn parse_answer(address: &ApiAddress, bytes: &[u8]) -> Result<Value, 
         return document.map_err(|error| {
             // If the JSON ends early, the connection was lost. The server is still a packetrig server.
             if error.is_eof() {
-                ClientError::incomplete_answer(address)
+                ClientError::incomplete_answer_error(address)
             } else {
                 ClientError::not_http_error(address)
             }
@@ -75,7 +75,8 @@ pub(super) fn parse_answer(address: &ApiAddress, bytes: &[u8]) -> Result<Value, 
         let errors = document["errors"].as_array()?.iter().filter_map(Value::as_str);
         Some(one_line(&errors.collect::<Vec<_>>().join("; "), MAX_REFUSAL_CHARACTERS))
     });
-    let message = errors.unwrap_or_else(|| format!("{address} answers with status {}", head.status));
+    let message = errors
+        .unwrap_or_else(|| format!("the server at {address} answered with HTTP status {}", head.status));
     Err(match head.status {
         401 | 403 => ClientError::Forbidden { address: address.to_string(), message },
         status => ClientError::Refused { status, message },

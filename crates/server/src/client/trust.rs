@@ -38,9 +38,9 @@ impl CertificateTrust {
             }
             Self::ThisMachine if !address.is_loopback() || has_token => {
                 return Err(ClientError::Options(format!(
-                    "the certificate of {address} cannot be checked{}; name the certificate or its authority with --ca FILE, or \
-                     connect anyway with --insecure",
-                    if has_token { ", and the token must not reach another server" } else { "" }
+                    "no option says how to verify the certificate of {address}{}; give the certificate or \
+                     its authority with --ca FILE, or connect anyway with --insecure",
+                    if has_token { ", and the token must not be sent to a wrong server" } else { "" }
                 )));
             }
             Self::ThisMachine | Self::Anything => builder
@@ -65,7 +65,11 @@ fn read_authorities(file: &Path) -> Result<RootCertStore, ClientError> {
     for certificate in certificates {
         roots.add(certificate).map_err(|error| invalid(error.to_string()))?;
     }
-    if roots.is_empty() { Err(invalid("the file contains no certificate".to_owned())) } else { Ok(roots) }
+    if roots.is_empty() {
+        Err(invalid("this file contains no certificate in PEM format".to_owned()))
+    } else {
+        Ok(roots)
+    }
 }
 
 /// Accepts every certificate, but checks that the server has its key.

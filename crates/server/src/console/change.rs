@@ -1,4 +1,5 @@
-//! Changes, adds and removes flows of a configuration. Pure: the result is a new configuration, or all problems.
+//! Changes, adds and removes flows of a configuration. The functions are pure: each returns a new
+//! configuration, or all problems.
 
 use crate::tester::{RefusalKind, TesterRefusal};
 use serde_json::Value;
@@ -8,7 +9,7 @@ use std::collections::HashSet;
 pub(super) fn update_flows(mut config: Value, update: &Value) -> Result<Value, TesterRefusal> {
     if update.get("protocols").is_some() {
         return Err(TesterRefusal::validation(
-            "protocols: not supported: only rates and sizes of flows can be updated",
+            "protocols: not supported; only rates and sizes of flows can be updated",
         ));
     }
     let update = &update["flows"];
@@ -16,7 +17,7 @@ pub(super) fn update_flows(mut config: Value, update: &Value) -> Result<Value, T
         list_items(&update["property_names"]).iter().filter_map(Value::as_str).collect();
     let mut errors = Vec::new();
     if properties.is_empty() {
-        errors.push("flows.property_names: name the properties to update: rate, size".to_owned());
+        errors.push("flows.property_names: required: list the properties to update (rate, size)".to_owned());
     }
     for (index, change) in list_items(&update["flows"]).iter().enumerate() {
         let name = flow_name(change);
@@ -31,7 +32,7 @@ pub(super) fn update_flows(mut config: Value, update: &Value) -> Result<Value, T
                 // The value is used unchanged: the whole new configuration is read and checked afterwards.
                 Some(value) => flow[property] = value.clone(),
                 None => errors.push(format!(
-                    "flows.flows[{index}].{property}: required, because property_names has it"
+                    "flows.flows[{index}].{property}: required, because `property_names` lists it"
                 )),
             }
         }
@@ -50,7 +51,7 @@ pub(super) fn append_flows(mut config: Value, append: Value) -> Result<Value, Te
             // New names must also differ from each other, so each one is added to the set.
             if !names.insert(name.to_owned()) {
                 errors.push(format!(
-                    "config_append_list[{place}].flows[{index}].name: there is a flow `{name}` already"
+                    "config_append_list[{place}].flows[{index}].name: there is already a flow `{name}`"
                 ));
             }
             new.push(flow.clone());
@@ -87,8 +88,7 @@ pub(super) fn delete_flows(mut config: Value, delete: &Value) -> Result<Value, T
 }
 
 fn config_or_errors(config: Value, errors: Vec<String>) -> Result<Value, TesterRefusal> {
-    // A change is made completely or not at all: OTG does not define the state after a failed append or
-    // delete, packetrig does.
+    // A change is made completely or not at all. OTG does not define the state after a failed append or delete.
     if errors.is_empty() { Ok(config) } else { Err(TesterRefusal { kind: RefusalKind::Validation, errors }) }
 }
 

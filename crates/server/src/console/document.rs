@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Puts the real locations of ports into a document that may have other names for them.
+/// Replaces the aliases of port locations in a document by the real locations.
 pub fn replace_aliases(document: &mut Value, aliases: &BTreeMap<String, String>) {
     let ports = document.get_mut("ports").and_then(Value::as_array_mut);
     for location in ports.into_iter().flatten().filter_map(|port| port.get_mut("location")) {
@@ -33,13 +33,13 @@ pub(super) struct ParsedConfiguration {
 }
 
 impl<R: RunSource> TestConsole<R> {
-    /// Reads a settled configuration.
+    /// Reads a normalised configuration.
     fn read_config(&self, config: &Arc<str>) -> Result<ParsedConfiguration, TesterRefusal> {
         let document = self.read_document(Arc::clone(config))?;
         Ok(ParsedConfiguration { names: ConfigurationNames::without_routes(config), document })
     }
 
-    /// Reads the plan of a configuration. The text is shared if there is nothing to replace in it.
+    /// Reads the plan of a configuration, with aliases replaced by real locations.
     pub(super) fn read_document(&self, config: Arc<str>) -> Result<PlanDocument, TesterRefusal> {
         // Without aliases the text is shared: a copy of it may have many megabytes.
         let with_locations = if self.aliases.is_empty() {
@@ -51,7 +51,7 @@ impl<R: RunSource> TestConsole<R> {
         Ok(PlanDocument::read_text(with_locations, self.rigs.plan_parse_options())?)
     }
 
-    /// Ends the open run, and opens the one of `config`.
+    /// Ends the open run, and opens a run for `config`.
     pub(super) fn replace_config(
         &self,
         changes: &mut ChangeState,
@@ -85,7 +85,7 @@ impl<R: RunSource> TestConsole<R> {
         Ok(warnings)
     }
 
-    /// Makes the open run follow `config` from now on.
+    /// Changes the open run to `config` without closing it.
     pub(super) fn replan_run(
         &self,
         changes: &mut ChangeState,

@@ -1,5 +1,5 @@
-//! The totals of a run over time, in bounded memory: when the points are full, every second one is dropped, and from then on
-//! points are taken half as often.
+//! The totals of a run over time, in bounded memory: when the list of points is full, every second point is dropped,
+//! and from then on points are added half as often.
 
 use crate::viewing::HistoryPoint;
 use packetrig_stats::result::CountSample;
@@ -28,7 +28,7 @@ impl Default for TotalsHistory {
 impl TotalsHistory {
     pub(super) fn add_sample(&mut self, sample: &CountSample) {
         let elapsed = sample.at.since(*self.origin.get_or_insert(sample.at));
-        // Viewers see the latest totals between two points, too, so this comes before the check.
+        // Viewers also see the latest totals between two points, so they are stored even if no point is due.
         self.latest = sum_totals(sample, elapsed);
         let due = self.points.last().is_none_or(|last| {
             // Samples do not come exactly on time, so the nearest sample is taken.
@@ -49,7 +49,7 @@ impl TotalsHistory {
         self.points.push(self.latest);
     }
 
-    /// All points, and the latest totals as the last one.
+    /// All points. The last one has the latest totals.
     pub(super) fn points(&self) -> Vec<HistoryPoint> {
         let mut points = self.points.clone();
         // The latest sample is always the last point, even if no point was due.

@@ -1,4 +1,4 @@
-//! Collects the reports of a run's events, as far as rows and viewers need them.
+//! Collects from the events of a run what rows and viewers need.
 //!
 //! A clone is cheap: samples are shared. A viewer works on a clone, so that the events of the run do not wait for it.
 
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// Time over which rates are averaged.
 const RATE_WINDOW: Nanos = Nanos::from_millis(1_000);
-/// A flow has stopped this long after its last frame was sent, or earlier if everything has arrived.
+/// A flow counts as stopped this long after its last frame was sent, or earlier if all its frames have arrived.
 const FLOW_STOP_DELAY: Nanos = Nanos::from_millis(300);
 
 /// Frames and bytes of a port, both ways.
@@ -64,7 +64,8 @@ pub(super) struct LiveCounts {
     ended: Option<String>,
     /// Counts of each port when traffic last began: the baseline of the counters that clients see.
     before: HashMap<usize, PortTotals>,
-    /// Streams of new flows that have the name of a removed one: the counts of the removed flow must not be shown.
+    /// Streams of new flows whose counts are hidden until they start. A new flow may have the name of a removed one,
+    /// whose counts it must not show.
     reborn: HashSet<usize>,
 }
 
@@ -107,7 +108,8 @@ impl LiveCounts {
         }
     }
 
-    /// Drops the counts of an earlier run. A configuration is started again if its first start came too late for some nodes.
+    /// Drops the counts of an earlier run. A configuration has several runs if its first start came too late for some
+    /// nodes and was repeated.
     fn reset_for_run(&mut self, run: &RunId) {
         // The revision may only grow, and the findings may say why the earlier start failed.
         let (revision, findings) = (self.revision, std::mem::take(&mut self.findings));
@@ -122,7 +124,7 @@ impl LiveCounts {
         self.findings.push_back(text.to_owned());
     }
 
-    /// A number that changes with everything that is shown.
+    /// A number that changes whenever anything that viewers see changes.
     pub(super) const fn revision(&self) -> u64 {
         self.revision
     }
@@ -158,7 +160,7 @@ impl LiveCounts {
         }
     }
 
-    /// Hides the counts of these streams until they begin.
+    /// Hides the counts of these streams until they are started.
     pub(super) fn hide_stream_counts(&mut self, streams: impl IntoIterator<Item = usize>) {
         self.revision += 1;
         self.reborn.extend(streams);
@@ -237,8 +239,8 @@ impl LiveCounts {
         is_quiet.then(|| (0..plan.ports.len()).map(|port| (port, port_totals(plan, latest, port))).collect())
     }
 
-    /// Restarts the counters of ports from these counts.
-    pub(super) fn restart_counters_from(&mut self, before: HashMap<usize, PortTotals>) {
+    /// Subtracts these counts from the counters of ports from now on, so that the counters begin at zero.
+    pub(super) fn set_counter_baseline(&mut self, before: HashMap<usize, PortTotals>) {
         self.before = before;
     }
 
@@ -250,7 +252,7 @@ impl LiveCounts {
         port: usize,
     ) -> PortTotals {
         let now = port_totals(plan, sample, port);
-        // Samples from before the start have smaller counts than `before`, so they show no progress.
+        // Samples from before the start have smaller counts than `before`. For these, the differences are 0.
         let before = self.before.get(&port).copied().unwrap_or_default();
         PortTotals {
             frames_tx: now.frames_tx.saturating_sub(before.frames_tx),
@@ -298,7 +300,7 @@ fn port_totals(plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
         }
     }
     if let Some((.., rx)) = sample.ports.iter().find(|(index, ..)| *index == port) {
-        // `bytes` of a port includes the frames of streams; their number comes from the streams below.
+        // `bytes` of a port includes the bytes of streams, but the frames of streams are added below.
         moved.frames_rx = rx.foreign + rx.unnumbered;
         moved.bytes_rx = rx.bytes + rx.foreign_bytes;
     }

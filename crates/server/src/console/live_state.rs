@@ -1,4 +1,4 @@
-//! The run as viewers see it. It is made from clones of shared values, outside all locks.
+//! Builds the state of the run that viewers see. It is built from clones of shared values, without holding a lock.
 
 use super::live::{LiveCounts, received_counts, sent_counts};
 use super::names::{ConfigurationNames, FlowRoute, NamedFlow};
@@ -25,11 +25,12 @@ impl<R: RunSource> LiveSource for TestConsole<R> {
     }
 
     fn live_state(&self) -> LiveState {
-        self.lock_view().take_snapshot().live_state(&|at| self.rigs.wall_clock(at))
+        self.lock_view().take_snapshot().live_state(&|at| self.rigs.to_wall_clock_ns(at))
     }
 }
 
-/// Combines the numbers of the configuration and of the event, which both only grow, into one number that practically never repeats.
+/// Combines the number of the configuration and the revision of its counts, which both only grow, into one number
+/// that practically never repeats.
 pub(super) const fn combined_revision(configuration: u64, live: &LiveCounts) -> u64 {
     // 40 bits suffice for 10^12 events of one configuration.
     configuration.wrapping_mul(1 << 40).wrapping_add(live.revision())
@@ -47,7 +48,7 @@ pub(super) struct ViewedRun {
 
 impl ViewedRun {
     pub(super) fn live_state(&self, wall: WallClock<'_>) -> LiveState {
-        let run = self.plan.as_ref().map(|plan| live_run(plan, &self.names, &self.live, wall));
+        let run = self.plan.as_ref().map(|plan| build_live_run(plan, &self.names, &self.live, wall));
         LiveState { revision: combined_revision(self.number, &self.live), configuration: self.number, run }
     }
 }
@@ -59,10 +60,16 @@ impl ClientView {
     }
 }
 
-fn live_run(plan: &Plan, names: &ConfigurationNames, live: &LiveCounts, wall: WallClock<'_>) -> LiveRun {
-    let ports = (0..plan.ports.len()).map(|port| live_port(plan, names, live, port, wall)).collect();
+fn build_live_run(
+    plan: &Plan,
+    names: &ConfigurationNames,
+    live: &LiveCounts,
+    wall: WallClock<'_>,
+) -> LiveRun {
+    let ports = (0..plan.ports.len()).map(|port| build_live_port(plan, names, live, port, wall)).collect();
     let routes = names.flows().iter().flat_map(|flow| flow.routes.iter().map(move |route| (flow, route)));
-    let streams: Vec<LiveStream> = routes.map(|(flow, route)| live_stream(plan, flow, route, live)).collect();
+    let streams: Vec<LiveStream> =
+        routes.map(|(flow, route)| build_live_stream(plan, flow, route, live)).collect();
     let mut run = LiveRun {
         id: live.run.as_ref().map(|run| run.0.clone()),
         state: live.state.map(|state| state.to_string()),
@@ -75,16 +82,16 @@ fn live_run(plan: &Plan, names: &ConfigurationNames, live: &LiveCounts, wall: Wa
     if let Some(latest) = live.latest_sample() {
         run.sampled_wall_ns = Some(wall(latest.at));
         run.elapsed = live.history.latest().elapsed;
-        run.totals = live_totals(latest, live, &streams);
-        run.ledger = live_ledger(latest, live);
-        run.losses = live_losses(plan, live, latest, run.totals.started > 0);
+        run.totals = sum_live_totals(latest, live, &streams);
+        run.ledger = build_live_ledger(latest, live);
+        run.losses = sum_live_losses(plan, live, latest, run.totals.started > 0);
         run.neighbours = latest.neighbours.iter().map(rows::build_neighbour_row).collect();
     }
     run.streams = streams;
     run
 }
 
-fn live_port(
+fn build_live_port(
     plan: &Plan,
     names: &ConfigurationNames,
     live: &LiveCounts,
@@ -103,7 +110,7 @@ fn live_port(
     }
 }
 
-fn live_stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts) -> LiveStream {
+fn build_live_stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts) -> LiveStream {
     let receivers: Vec<&str> = route.rx.iter().map(|port| plan.ports[*port].name.as_str()).collect();
     let bare = LiveStream {
         name: flow.name.clone(),
@@ -119,8 +126,8 @@ fn live_stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCoun
     } else {
         StreamRates::default()
     };
-    let out = rows::sent_total(latest, &route.streams);
-    let arrived = rows::received_total(latest, &route.streams);
+    let out = rows::sent_since_start(latest, &route.streams);
+    let arrived = rows::received_since_start(latest, &route.streams);
     let received = ReceivedStream {
         frames: arrived.frames,
         bytes: arrived.bytes,
@@ -140,7 +147,7 @@ fn live_stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCoun
     }
 }
 
-fn live_totals(latest: &CountSample, live: &LiveCounts, streams: &[LiveStream]) -> LiveTotals {
+fn sum_live_totals(latest: &CountSample, live: &LiveCounts, streams: &[LiveStream]) -> LiveTotals {
     let mut totals = LiveTotals { counts: live.history.latest(), ..LiveTotals::default() };
     for stream in streams {
         totals.frames_tx_rate += stream.frames_tx_rate;
@@ -166,17 +173,17 @@ fn live_totals(latest: &CountSample, live: &LiveCounts, streams: &[LiveStream]) 
     totals
 }
 
-/// Makes the accounts that are known during a run. The planned and the expected numbers are known only at the end.
-fn live_ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
+/// Fills the accounts that are known during a run. The planned and the expected numbers are known only at the end.
+fn build_live_ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
     let mut ledger = FrameLedger::default();
     ledger.add_frames(LedgerAccount::Built, live.history.latest().frames_tx);
     for (_, tx, rx) in &sample.ports {
         // An interface counts every frame that it transmits. If the port sent nothing, none of these frames
         // belong to this run.
-        if tx.has_sent_frames() {
-            ledger.add_sender(tx);
+        if tx.has_tried_to_send() {
+            ledger.add_sending_port_counters(tx);
         }
-        ledger.add_receiver(rx);
+        ledger.add_receiving_port_counters(rx);
     }
     for (.., received) in &sample.rx {
         ledger.add_frames(LedgerAccount::Recognised, received.frames);
@@ -188,7 +195,7 @@ fn live_ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
 }
 
 /// Losses of the whole run, by place.
-fn live_losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: bool) -> LiveLosses {
+fn sum_live_losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: bool) -> LiveLosses {
     // Without metrics, receivers do not recognise a stream, so its losses are unknown.
     let measured = plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.enable);
     let loss = measured
@@ -201,8 +208,8 @@ fn live_losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: 
         .ports
         .iter()
         .map(|(_, tx, rx)| {
-            // Interface and receiver are not read at the same time. While frames move, those between the two are
-            // not lost, so only drops of the ring are losses of the receiver.
+            // Interface and receiver are not read at the same time. While traffic runs, a frame that only the
+            // interface has counted is not lost, so only drops of the ring count as losses of the receiver.
             let arrived = rx.arrived.filter(|_| !in_motion);
             (tx, RxCounters { arrived, ..*rx })
         })

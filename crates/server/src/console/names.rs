@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 /// A flow, and the values that its rows show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "what a user asks for, each by itself")]
+#[expect(clippy::struct_excessive_bools, reason = "each flag is a separate option of the configuration")]
 pub(super) struct NamedFlow {
     pub(super) name: String,
     pub(super) measured: bool,
@@ -17,7 +17,7 @@ pub(super) struct NamedFlow {
     pub(super) routes: Vec<FlowRoute>,
 }
 
-/// A route of a flow: the streams that it sends from one port to the same ports. It has one row.
+/// A route of a flow: its streams from one port to the same receiving ports. Each route has one row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FlowRoute {
     pub(super) tx: usize,
@@ -34,7 +34,7 @@ pub(super) struct ConfigurationNames {
 }
 
 impl ConfigurationNames {
-    /// Reads the names of a settled configuration, before its routes are known.
+    /// Reads the names of a normalised configuration, before its routes are known.
     pub(super) fn without_routes(config: &str) -> Self {
         // The shape of the text was checked, so it can be parsed.
         let NamedMembers { ports, flows } = serde_json::from_str(config).unwrap_or_default();
@@ -42,13 +42,13 @@ impl ConfigurationNames {
         Self { ports, locations, flows: flows.into_iter().map(NamedFlow::without_routes).collect() }
     }
 
-    /// The same with the routes of its flows. `plan` is the one that runs. It may have streams of removed flows.
+    /// Adds the routes of the flows. `plan` is the plan of the open run, which may still have streams of removed flows.
     pub(super) fn with_routes(mut self, plan: &Plan) -> Self {
         add_routes(&mut self.flows, plan);
         self
     }
 
-    /// The names of a plan that has no configuration of a client.
+    /// The names of a plan that was not made from the configuration of a client.
     pub(super) fn from_plan(plan: &Plan) -> Self {
         let ports = plan.ports.iter().map(|port| port.name.clone()).collect();
         let locations = plan.ports.iter().map(Port::full_location).collect();
@@ -68,7 +68,7 @@ impl ConfigurationNames {
         self.locations.get(port).cloned().unwrap_or_default()
     }
 
-    /// Indices of these ports; of all if none is named.
+    /// Indices of the named ports, or of all ports if none is named.
     pub(super) fn port_indices(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
         let index: HashMap<&str, usize> = self.ports.iter().map(String::as_str).zip(0..).collect();
         let wanted: HashSet<usize> =
@@ -78,7 +78,7 @@ impl ConfigurationNames {
         Ok((0..self.ports.len()).filter(|port| names.is_empty() || wanted.contains(port)).collect())
     }
 
-    /// The flows among these that have rows; among all if none is named.
+    /// Those of the named flows that have metrics, or all flows with metrics if none is named.
     pub(super) fn measured_flows(&self, names: &[String]) -> Result<Vec<&NamedFlow>, TesterRefusal> {
         let wanted = self.resolve_wanted_flows(names)?;
         // A flow without metrics has no row, even if the client names it.
@@ -86,7 +86,7 @@ impl ConfigurationNames {
         Ok(flows.filter(|flow| names.is_empty() || wanted.contains(flow.name.as_str())).collect())
     }
 
-    /// Indices of the streams of these flows; of all if none is named.
+    /// Indices of the streams of the named flows, or of all flows if none is named.
     pub(super) fn stream_indices(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
         let wanted = self.resolve_wanted_flows(names)?;
         let flows = self.flows.iter().filter(|flow| names.is_empty() || wanted.contains(flow.name.as_str()));
@@ -111,7 +111,7 @@ impl ConfigurationNames {
 
 /// The refusal of unknown names.
 pub(super) fn unknown_names_refusal(names: &[String]) -> TesterRefusal {
-    let errors = names.iter().map(|name| format!("the configuration has no `{name}`"));
+    let errors = names.iter().map(|name| format!("the configuration has no object with the name `{name}`"));
     TesterRefusal { kind: RefusalKind::Validation, errors: errors.collect() }
 }
 
@@ -176,7 +176,7 @@ struct LatencyMetrics {
 }
 
 impl NamedFlow {
-    /// The flow of a stream. Its measured streams show all that is measured.
+    /// The flow of a stream. If the stream has metrics, the flow shows all values that are measured.
     fn from_stream(stream: &Stream) -> Self {
         let WantedMetrics { enable, latency, .. } = stream.metrics;
         let name = stream.flow_name.clone();

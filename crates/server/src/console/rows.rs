@@ -1,4 +1,4 @@
-//! Rows of metrics, from the plan and the latest samples. Pure.
+//! Builds rows of metrics from the plan and the latest samples. The functions are pure.
 
 use super::live::{LiveCounts, PortTotals, received_counts, sent_counts};
 use super::names::{ConfigurationNames, FlowRoute, NamedFlow};
@@ -62,7 +62,7 @@ struct PortSample {
     totals: PortTotals,
 }
 
-/// The mean rate of a count from the first sample to the last; 0 without samples.
+/// The mean rate of a count from the first sample to the last; 0 if there are fewer than two samples.
 fn port_rate(samples: &[PortSample], count: fn(&PortTotals) -> u64) -> f64 {
     match samples {
         [first, .., last] => {
@@ -98,8 +98,8 @@ fn build_flow_row(
         ..FlowRow::default()
     };
     let Some(latest) = live.latest_sample() else { return bare };
-    let out = sent_total(latest, &route.streams);
-    let arrived = received_total(latest, &route.streams);
+    let out = sent_since_start(latest, &route.streams);
+    let arrived = received_since_start(latest, &route.streams);
     let transmit = transmit_state(plan, live, latest, &route.streams);
     // A flow that has stopped has no rate, although the samples of the last second still differ.
     let rates = if transmit == TransmitState::Started {
@@ -120,7 +120,9 @@ fn build_flow_row(
         loss: flow
             .loss
             .then(|| live_loss(plan, latest, &route.streams, transmit).loss_share(arrived.frames).percent()),
-        timestamps: flow.timestamps.then(|| (wall_ns(arrived.first, wall), wall_ns(arrived.last, wall))),
+        timestamps: flow
+            .timestamps
+            .then(|| (wall_ns_or_zero(arrived.first, wall), wall_ns_or_zero(arrived.last, wall))),
         latency: flow.latency.then(|| stream_latency(latest, &route.streams)).flatten(),
         ..bare
     }
@@ -139,8 +141,8 @@ pub(super) fn stream_latency(latest: &CountSample, streams: &[usize]) -> Option<
     })
 }
 
-/// A wall-clock time as OTG has it: 0 without a frame.
-fn wall_ns(at: Option<MonoTime>, wall: WallClock<'_>) -> f64 {
+/// Wall-clock time in ns. Without a frame there is no time, and OTG writes 0.
+fn wall_ns_or_zero(at: Option<MonoTime>, wall: WallClock<'_>) -> f64 {
     at.map_or(0.0, |at| wall(at) as f64)
 }
 
@@ -165,20 +167,20 @@ impl StreamTotal {
     }
 }
 
-pub(super) fn sent_total(sample: &CountSample, streams: &[usize]) -> StreamTotal {
+pub(super) fn sent_since_start(sample: &CountSample, streams: &[usize]) -> StreamTotal {
     let counts = streams.iter().filter_map(|stream| sent_counts(sample, *stream));
     StreamTotal::sum_streams(counts.map(|counts| counts.since_start))
 }
 
-pub(super) fn received_total(sample: &CountSample, streams: &[usize]) -> StreamTotal {
+pub(super) fn received_since_start(sample: &CountSample, streams: &[usize]) -> StreamTotal {
     let counts = streams.iter().flat_map(|stream| received_counts(sample, *stream));
     StreamTotal::sum_streams(counts.map(|(_, counts)| counts.since_start))
 }
 
 /// Returns whether every frame of a stream has arrived; `false` without metrics, because its frames cannot be recognised then.
 fn have_all_frames_arrived(stream: &Stream, index: usize, sample: &CountSample) -> bool {
-    let expected = stream.expected_copies(sent_total(sample, &[index]).frames);
-    stream.metrics.enable && received_total(sample, &[index]).frames >= expected
+    let expected = stream.expected_copies(sent_since_start(sample, &[index]).frames);
+    stream.metrics.enable && received_since_start(sample, &[index]).frames >= expected
 }
 
 pub(super) fn transmit_state(
@@ -201,7 +203,7 @@ pub(super) fn transmit_state(
     }
 }
 
-/// Losses of streams together since their last start, in this state.
+/// Losses of these streams together since their last start. `state`: their present state.
 pub(super) fn live_loss(
     plan: &Plan,
     latest: &CountSample,
@@ -210,9 +212,9 @@ pub(super) fn live_loss(
 ) -> LiveLoss {
     let expected = streams
         .iter()
-        .map(|index| plan.streams[*index].expected_copies(sent_total(latest, &[*index]).frames))
+        .map(|index| plan.streams[*index].expected_copies(sent_since_start(latest, &[*index]).frames))
         .sum();
-    let arrived = received_total(latest, streams).frames;
+    let arrived = received_since_start(latest, streams).frames;
     let counts = streams.iter().flat_map(|stream| received_counts(latest, *stream));
     let gaps = counts.map(|(_, counts)| counts.missing).sum();
     LiveLoss::new(expected, arrived, gaps, state == TransmitState::Started)
@@ -226,7 +228,8 @@ pub(super) struct StreamRates {
     pub(super) bytes_rx: f64,
 }
 
-/// Rates over the last second, each between the last frames of two samples, so that neither age nor distance of the samples matters.
+/// Rates over the last second. Each rate is computed from the times of the last frames that two samples have counted,
+/// so the times at which the samples were taken do not matter.
 pub(super) fn stream_rates(live: &LiveCounts, streams: &[usize]) -> StreamRates {
     let mut rates = StreamRates::default();
     let Some(latest) = live.latest_sample() else { return rates };
@@ -256,7 +259,7 @@ struct CountRate {
     bytes: f64,
 }
 
-/// The rate since the earliest of the samples that belongs to the last start.
+/// The rate since the earliest sample that was taken after the last start of the stream.
 fn count_rate(now: &SinceStart, mut samples: impl Iterator<Item = SinceStart>) -> CountRate {
     // A flow that was started again counts from zero: only samples with the same first frame are of this start.
     let before = samples.find(|then| then.first.is_some() && then.first == now.first);

@@ -1,5 +1,5 @@
-//! Cuts a part out of a capture file: its headers and the requested frames. Reads classic pcap and pcapng as packetrig writes them,
-//! little-endian.
+//! Cuts a part out of a capture file: its headers and the requested frames. Reads classic pcap and pcapng as
+//! packetrig writes them, little-endian.
 
 use std::io::{self, Read};
 
@@ -13,15 +13,15 @@ const MAX_BLOCK_BYTES: usize = 1 << 24;
 /// Maximum size of a slice. It is built in memory, and several clients may request one at the same time.
 const MAX_SLICE_BYTES: usize = 64 << 20;
 
-/// Headers of `file`, and `count` frames from number `start` on, which counts from 1.
+/// Returns the headers of `file` and `count` frames, beginning with number `start`. The first frame has number 1.
 pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::Result<Vec<u8>> {
     let mut out = read_bytes(&mut file, 8)?;
     // A client may request any 64-bit number of frames.
     let end = start.saturating_add(count);
     let wanted = start..end;
     let mut frame = 0;
-    // A block of pcapng begins with type and total length, the 8 bytes that were read; blocks that are no frames are all kept, since
-    // frames refer to the interfaces described there.
+    // A block of pcapng begins with its type and total length: the 8 bytes that were read. All blocks that are not
+    // frames are kept, because frames refer to the interfaces that they describe.
     if read_u32_at(&out, 0) == PCAPNG_MAGIC {
         // The section header is a block like any other: its length is at the same offset.
         let rest = read_rest_of_block(&mut file, &out)?;
@@ -33,7 +33,7 @@ pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::
             if !is_frame || wanted.contains(&frame) {
                 out.extend(head);
                 out.extend(rest);
-                check_part_length(&out)?;
+                check_slice_length(&out)?;
             }
         }
     } else {
@@ -49,14 +49,14 @@ pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::
             if wanted.contains(&frame) {
                 out.extend(head);
                 out.extend(bytes);
-                check_part_length(&out)?;
+                check_slice_length(&out)?;
             }
         }
     }
     Ok(out)
 }
 
-fn check_part_length(part: &[u8]) -> io::Result<()> {
+fn check_slice_length(part: &[u8]) -> io::Result<()> {
     if part.len() <= MAX_SLICE_BYTES {
         return Ok(());
     }
@@ -85,7 +85,7 @@ fn checked_size(length: u32) -> io::Result<usize> {
 }
 
 fn unknown_format_error() -> io::Error {
-    io::Error::other("the capture file is damaged or of an unknown format")
+    io::Error::other("the capture file is damaged or has an unknown format")
 }
 
 fn read_bytes(file: &mut impl Read, length: usize) -> io::Result<Vec<u8>> {

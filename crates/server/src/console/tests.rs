@@ -82,7 +82,7 @@ impl RunSource for FakeRun {
     fn plan_parse_options(&self) -> PlanParseOptions {
         PlanParseOptions { seed: 1, ..PlanParseOptions::default() }
     }
-    fn wall_clock(&self, at: MonoTime) -> u64 {
+    fn to_wall_clock_ns(&self, at: MonoTime) -> u64 {
         at.as_nanos() + 1_000_000_000
     }
     fn release_memory(&self) {

@@ -7,7 +7,7 @@ use packetrig_plan::Plan;
 use packetrig_report::event::RunEvent;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The run in progress of one command. A method makes one run after the other.
+/// The run in progress of one command. A test method performs one run after the other.
 #[derive(Debug)]
 pub struct WatchedRun {
     view: Mutex<ViewedRun>,
@@ -15,14 +15,14 @@ pub struct WatchedRun {
 }
 
 impl WatchedRun {
-    /// `wall_minus_monotonic`: difference of the two clocks in ns. It is taken once, so that shown times do not jump when the wall
-    /// clock is set.
+    /// `wall_minus_monotonic`: difference of the two clocks in ns. It is taken once, so that shown times do not jump
+    /// when the wall clock is set.
     pub fn new(wall_minus_monotonic: u64) -> Self {
         Self { view: Mutex::default(), wall_minus_monotonic }
     }
 
-    /// Shows the run of this plan from now on.
-    pub fn begin_plan(&self, plan: &Plan) {
+    /// Shows the run of this plan from now on. The counts of the previous run are dropped.
+    pub fn switch_to_plan(&self, plan: &Plan) {
         let names = Arc::new(ConfigurationNames::from_plan(plan));
         let plan = Some(Arc::new(plan.clone()));
         let mut view = self.lock_view();
@@ -35,7 +35,7 @@ impl WatchedRun {
         self.lock_view().live.on_event(event);
     }
 
-    /// Locks also after a panic: a viewer that panicked must not end the run.
+    /// Locks the view, also after a panic: a viewer that panicked must not end the run.
     fn lock_view(&self) -> MutexGuard<'_, ViewedRun> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,5 @@
-//! Ports of a run in progress. Frames and bytes count since traffic last began; members of `tx` and `rx`
-//! count since the run was opened.
+//! Columns for the ports of a run in progress. Frames and bytes are counted since traffic last began; the members of
+//! `tx` and `rx` are counted since the run was opened.
 
 use super::LiveColumn;
 use crate::viewing::LivePort;
@@ -21,7 +21,7 @@ pub const PORT_COLUMNS: &[Column] = &[
     })
     .on_page("Location")
     .with_watch_column("Location", 20, 7),
-    Column::new("node", Text, "Node that has it.", |port| port.node.as_ref().map(CellValue::from)),
+    Column::new("node", Text, "Node that has the port.", |port| port.node.as_ref().map(CellValue::from)),
     // The port's own state is used: the row counts a port as up until its link is known.
     Column::new("link_up", YesNo, "Whether the link is up.", |port| port.rx?.link_up.map(Flag))
         .on_page("Link")
@@ -75,8 +75,13 @@ pub const PORT_COLUMNS: &[Column] = &[
     )
     .on_page("Receiving")
     .with_metric("received_bytes_per_second"),
-    Column::new("frames_dropped", Frames, "Frames that our two halves of the port lost.", dropped_frames)
-        .with_watch_column("Dropped", 8, 1),
+    Column::new(
+        "frames_dropped",
+        Frames,
+        "Frames that the kernel refused to send, or the interface or our ring dropped.",
+        dropped_frames,
+    )
+    .with_watch_column("Dropped", 8, 1),
     Column::new("frames_tx_rate", FramesPerSecond, "Frames sent per second, over the last second.", |port| {
         Some(Float(port.row.frames_tx_rate))
     })
@@ -107,13 +112,13 @@ pub const PORT_COLUMNS: &[Column] = &[
     })
     .on_page("Dropped by interface")
     .with_metric("interface_dropped_frames_total"),
-    Column::new("rx.ring_dropped", Frames, "Frames that our full ring dropped.", |port| {
-        received(port, |rx| rx.ring_dropped)
+    Column::new("rx.ring_dropped", Frames, "Frames dropped because our receive ring was full.", |port| {
+        received_count(port, |rx| rx.ring_dropped)
     })
     .on_page("Dropped by ring")
     .with_metric("ring_dropped_frames_total"),
-    Column::new("rx.foreign", Frames, "Frames received that are not of this run.", |port| {
-        received(port, |rx| rx.foreign)
+    Column::new("rx.foreign", Frames, "Received frames that do not belong to this run.", |port| {
+        received_count(port, |rx| rx.foreign)
     })
     .on_page("Frames of others")
     .with_metric("foreign_frames_total"),
@@ -123,7 +128,7 @@ fn open_port_fact(port: &LivePort, fact: fn(&PortInfo) -> Option<CellValue>) -> 
     port.info.as_ref().and_then(fact)
 }
 
-fn received(port: &LivePort, count: fn(&RxCounters) -> u64) -> Option<CellValue> {
+fn received_count(port: &LivePort, count: fn(&RxCounters) -> u64) -> Option<CellValue> {
     port.rx.as_ref().map(|rx| Count(count(rx)))
 }
 

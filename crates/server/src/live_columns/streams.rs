@@ -1,4 +1,4 @@
-//! Streams of a run in progress. Counters count since the stream last started.
+//! Columns for the streams of a run in progress. Counters count since the stream last started.
 
 use super::LiveColumn;
 use crate::tester::{LatencyFigures, TransmitState};
@@ -54,7 +54,7 @@ pub const STREAM_COLUMNS: &[Column] = &[
     Column::new(
         "in_flight_or_lost",
         Frames,
-        "Sent frames after which no receiver has seen a later frame.",
+        "Sent frames that may still be on their way: no receiver has seen a later frame.",
         |row| received_count(row, |rx| rx.loss.in_flight_or_lost),
     )
     .on_page("In flight or lost, frames")
@@ -82,27 +82,33 @@ pub const STREAM_COLUMNS: &[Column] = &[
         Some(Float(row.received?.bytes_rate))
     })
     .on_page("Receiving"),
-    Column::new("latency_min_ns", Nanoseconds, "Least latency.", |row| latency(row, |times| times.minimum)),
-    Column::new("latency_mean_ns", Nanoseconds, "Mean latency.", |row| latency(row, |times| times.average))
-        .on_page("Mean latency")
-        .with_watch_column("Latency", 9, 3)
-        .with_sort_order("latency"),
-    Column::new("latency_max_ns", Nanoseconds, "Largest latency.", |row| latency(row, |times| times.maximum))
-        .on_page("Largest latency")
-        .with_watch_column("Max.", 9, 6),
+    Column::new("latency_min_ns", Nanoseconds, "Least latency.", |row| {
+        latency_figure(row, |times| times.minimum)
+    }),
+    Column::new("latency_mean_ns", Nanoseconds, "Mean latency.", |row| {
+        latency_figure(row, |times| times.average)
+    })
+    .on_page("Mean latency")
+    .with_watch_column("Latency", 9, 3)
+    .with_sort_order("latency"),
+    Column::new("latency_max_ns", Nanoseconds, "Largest latency.", |row| {
+        latency_figure(row, |times| times.maximum)
+    })
+    .on_page("Largest latency")
+    .with_watch_column("Max.", 9, 6),
 ];
 
 fn received_count(row: &LiveStream, count: fn(&ReceivedStream) -> u64) -> Option<CellValue> {
     row.received.as_ref().map(|rx| Count(count(rx)))
 }
 
-fn latency(row: &LiveStream, figure: fn(&LatencyFigures) -> f64) -> Option<CellValue> {
+fn latency_figure(row: &LiveStream, figure: fn(&LatencyFigures) -> f64) -> Option<CellValue> {
     row.received?.latency.as_ref().map(|figures| Float(figure(figures)))
 }
 
 fn loss_share(row: &LiveStream) -> Option<CellValue> {
     let rx = row.received?;
-    // No frame was sent, so no share of them can be lost.
+    // If no frame was sent, there is no share of lost frames.
     if row.frames_tx == 0 {
         return None;
     }
@@ -110,7 +116,7 @@ fn loss_share(row: &LiveStream) -> Option<CellValue> {
     Some(CellValue::Share { part: rx.loss.lost, whole: rx.loss.lost.saturating_add(rx.frames), percent })
 }
 
-/// The word for a state in every answer.
+/// Name of a state, as every answer has it.
 const fn stream_state_text(state: TransmitState) -> &'static str {
     match state {
         TransmitState::Started => "started",
@@ -131,7 +137,7 @@ mod tests {
         let received = Some(ReceivedStream { frames: 999_999_997, loss, ..ReceivedStream::default() });
         let column = STREAM_COLUMNS.iter().find(|column| column.name == "loss_percent").expect("a column");
         let row = LiveStream { frames_tx: 1_000_000_000, received, ..LiveStream::default() };
-        assert_eq!(column.json_of(&row), json!(3e-7));
-        assert_eq!(column.json_of(&LiveStream { received, ..LiveStream::default() }), Value::Null);
+        assert_eq!(column.value_to_json(&row), json!(3e-7));
+        assert_eq!(column.value_to_json(&LiveStream { received, ..LiveStream::default() }), Value::Null);
     }
 }

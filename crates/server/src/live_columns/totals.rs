@@ -1,4 +1,4 @@
-//! Sums over all streams of a run in progress, since it was opened. Rates cover the last second.
+//! Columns for the sums over all streams of a run in progress, since it was opened. Rates cover the last second.
 
 use super::LiveColumn;
 use crate::tester::LatencyFigures;
@@ -12,21 +12,21 @@ type Column = LiveColumn<LiveTotals>;
 
 /// The totals of a run.
 pub(crate) const TOTAL_COLUMNS: &[Column] = &[
-    Column::new("frames_tx", Frames, "Frames of all streams sent.", |totals| {
+    Column::new("frames_tx", Frames, "Frames sent by all streams.", |totals| {
         Some(Count(totals.counts.frames_tx))
     })
     .on_page("Sent, frames")
     .with_metric("sent_frames_total"),
-    Column::new("frames_rx", Frames, "Frames of all streams received.", |totals| {
+    Column::new("frames_rx", Frames, "Frames received, over all streams.", |totals| {
         Some(Count(totals.counts.frames_rx))
     })
     .on_page("Received, frames")
     .with_metric("received_frames_total"),
-    Column::new("bytes_tx", Bytes, "Bytes of all streams sent, FCS included.", |totals| {
+    Column::new("bytes_tx", Bytes, "Bytes sent by all streams, FCS included.", |totals| {
         Some(Count(totals.counts.bytes_tx))
     })
     .with_metric("sent_bytes_total"),
-    Column::new("bytes_rx", Bytes, "Bytes of all streams received, FCS included.", |totals| {
+    Column::new("bytes_rx", Bytes, "Bytes received, over all streams, FCS included.", |totals| {
         Some(Count(totals.counts.bytes_rx))
     })
     .with_metric("received_bytes_total"),
@@ -55,22 +55,22 @@ pub(crate) const TOTAL_COLUMNS: &[Column] = &[
     Column::new("paused", Number, "Streams that are paused.", |totals| Some(Count(totals.paused as u64)))
         .with_metric("paused_streams"),
     Column::new("latency_ns.min", Nanoseconds, "Least latency since the streams last started.", |totals| {
-        latency(totals, |times| times.minimum)
+        latency_figure(totals, |times| times.minimum)
     })
     .on_page("Least latency")
     .with_metric("latency_min_seconds"),
     Column::new("latency_ns.mean", Nanoseconds, "Mean latency since the streams last started.", |totals| {
-        latency(totals, |times| times.average)
+        latency_figure(totals, |times| times.average)
     })
     .on_page("Mean latency")
     .with_metric("latency_mean_seconds"),
     Column::new("latency_ns.max", Nanoseconds, "Largest latency since the streams last started.", |totals| {
-        latency(totals, |times| times.maximum)
+        latency_figure(totals, |times| times.maximum)
     })
     .on_page("Largest latency")
     .with_metric("latency_max_seconds"),
 ];
 
-fn latency(totals: &LiveTotals, figure: fn(&LatencyFigures) -> f64) -> Option<CellValue> {
+fn latency_figure(totals: &LiveTotals, figure: fn(&LatencyFigures) -> f64) -> Option<CellValue> {
     totals.latency.as_ref().map(|figures| Float(figure(figures)))
 }

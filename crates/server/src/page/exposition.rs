@@ -6,32 +6,38 @@ use crate::transport::rejections::{RejectionCause, RejectionCounts};
 use crate::viewing::{LivePort, LiveRun, LiveState};
 use packetrig_units::exposition::MetricsText;
 
-/// A number of the whole run that is in no list: name, help text, and how to read it.
+/// A metric of the whole run that is not in the column lists: name, help text, and the function that reads it.
 type RunMetric = (&'static str, &'static str, fn(&LiveRun) -> f64);
 
 const RUN_METRICS: [RunMetric; 4] = [
     ("elapsed_seconds", "Time since the first counters of the run.", |run| run.elapsed.as_secs_f64()),
     ("streams", "Streams of the configuration.", |run| run.streams.len() as f64),
-    ("in_flight_or_lost_frames", "Sent frames after which no receiver has seen a later frame.", |run| {
-        run.losses.loss.in_flight_or_lost as f64
-    }),
-    ("findings", "Remarks of the run that are kept.", |run| run.findings.len() as f64),
+    (
+        "in_flight_or_lost_frames",
+        "Sent frames that may still be on their way: no receiver has seen a later frame.",
+        |run| run.losses.loss.in_flight_or_lost as f64,
+    ),
+    ("findings", "Latest remarks of the run that the server keeps.", |run| run.findings.len() as f64),
 ];
 
-/// All metrics as text.
+/// Renders all metrics as text.
 pub(super) fn render_metrics(state: Option<&LiveState>, viewers: usize, refused: &RejectionCounts) -> String {
     let mut text = MetricsText::with_prefix("packetrig_");
     // Prometheus has no values of text, so a label has the text and the value is always 1.
-    text.write_metric("build_info", "The program that answers.", |samples| {
+    text.write_metric("build_info", "Version of the program that serves these metrics.", |samples| {
         samples.add_sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
     });
-    text.write_value("serve_viewers", "Viewers of the live page or its events.", viewers);
-    text.write_metric("serve_refused_total", "Refused requests and closed connections.", |samples| {
-        // Causes that have not occurred are listed, too: a rate needs a first value to begin from.
-        for cause in RejectionCause::ALL {
-            samples.add_sample(&[("cause", cause.label())], refused.count_of_cause(cause));
-        }
-    });
+    text.write_value("serve_viewers", "Present number of viewers of the live page or its events.", viewers);
+    text.write_metric(
+        "serve_refused_total",
+        "Requests that the server refused, and connections that it closed.",
+        |samples| {
+            // Causes that have not occurred are listed, too: a rate needs a first value to begin from.
+            for cause in RejectionCause::ALL {
+                samples.add_sample(&[("cause", cause.label())], refused.count_of_cause(cause));
+            }
+        },
+    );
     if let Some(run) = state.and_then(|state| state.run.as_ref()) {
         write_run_metrics(&mut text, run);
     }
@@ -46,7 +52,7 @@ fn write_run_metrics(text: &mut MetricsText, run: &LiveRun) {
     for (name, help, value) in RUN_METRICS {
         text.write_value(&format!("run_{name}"), help, value(run));
     }
-    write_columns(text, "run", TOTAL_COLUMNS, &[(Labels::new(), &run.totals)]);
+    write_column_metrics(text, "run", TOTAL_COLUMNS, &[(Labels::new(), &run.totals)]);
     text.write_metric("run_ledger_frames", "Frames of the run in each account of the ledger.", |samples| {
         for (account, frames) in run.ledger.accounts() {
             // The account's name in JSON is that of the report, so that metrics and reports can be compared.
@@ -57,7 +63,7 @@ fn write_run_metrics(text: &mut MetricsText, run: &LiveRun) {
     let losses = &run.losses;
     text.write_metric(
         "run_lost_frames",
-        "Frames that receivers have seen to be lost, by place.",
+        "Frames that receivers have found to be lost, by the place of the loss.",
         |samples| {
             samples.add_sample(&[("place", "sender")], losses.sender);
             samples.add_sample(&[("place", "receiver")], losses.receiver);
@@ -65,7 +71,7 @@ fn write_run_metrics(text: &mut MetricsText, run: &LiveRun) {
         },
     );
     let ports: Vec<_> = run.ports.iter().map(|port| (port_labels(port), port)).collect();
-    write_columns(text, "port", PORT_COLUMNS, &ports);
+    write_column_metrics(text, "port", PORT_COLUMNS, &ports);
 }
 
 /// Names and values of labels.
@@ -75,8 +81,8 @@ fn port_labels(port: &LivePort) -> Labels<'_> {
     vec![("port", &port.row.name), ("node", port.node.as_deref().unwrap_or_default())]
 }
 
-/// Writes the columns that are metrics, of these rows with their labels.
-fn write_columns<R>(
+/// Writes the metrics among these columns, with one sample for each row. Each row has its labels.
+fn write_column_metrics<R>(
     text: &mut MetricsText,
     prefix: &str,
     columns: &[LiveColumn<R>],

@@ -22,7 +22,8 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) struct LiveFeed {
     source: Arc<dyn LiveSource>,
     latest: watch::Sender<Option<Arc<ShownState>>>,
-    /// True while a task publishes states. Its lock also orders the last viewer's leave and the next one's coming.
+    /// True while a task publishes states. The task decides to end, and viewers subscribe, under its lock. So no
+    /// viewer is left without a task.
     is_running: Mutex<bool>,
     viewers: Arc<Semaphore>,
     stopping: watch::Receiver<bool>,
@@ -43,8 +44,8 @@ impl LiveFeed {
         MAX_VIEWERS - self.viewers.available_permits()
     }
 
-    /// Starts the events for one viewer; `None` if there are too many viewers. `period` is the least time between two states;
-    /// `has_history`: the viewer wants the history of the current configuration first.
+    /// Starts the events for one viewer; `None` if there are too many viewers. `period` is the minimum time between
+    /// two states. `has_history`: the viewer first wants the history of the current configuration.
     pub(super) fn add_viewer(
         self: &Arc<Self>,
         window: StreamWindow,
@@ -90,7 +91,7 @@ impl LiveFeed {
         loop {
             ticks.tick().await;
             // This flag is read before the state is made, so that viewers still get the state that is made after the stop.
-            let has_ended = self.has_ended();
+            let has_ended = self.mark_ended_if_unneeded();
             let shown = self.latest.borrow().as_ref().map(|shown| shown.state.revision);
             let source = Arc::clone(&self.source);
             let state = tokio::task::spawn_blocking(move || {
@@ -107,7 +108,9 @@ impl LiveFeed {
         }
     }
 
-    fn has_ended(&self) -> bool {
+    /// Returns whether the task must end, because there is no viewer or the server stops;
+    /// then also clears `is_running`.
+    fn mark_ended_if_unneeded(&self) -> bool {
         let mut is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
         // The flag changes under the lock: a viewer that comes now is either counted here or starts a new task.
         *is_running = self.latest.receiver_count() > 0 && !*self.stopping.borrow();
@@ -121,7 +124,7 @@ struct ShownState {
     written: Mutex<Vec<WrittenRows>>,
 }
 
-/// The serialised rows of each window, once they are written.
+/// The serialised rows of one window; empty until a viewer has serialised them.
 struct WrittenRows {
     window: StreamWindow,
     text: Arc<OnceCell<Arc<str>>>,
@@ -135,14 +138,14 @@ impl ShownState {
     /// Returns the rows of a window as text. The first viewer that needs them serialises them; all other
     /// viewers use the same text.
     async fn serialize_rows(self: &Arc<Self>, window: &StreamWindow) -> Result<Arc<str>, ViewerGoneError> {
-        let text = self.text_of(window);
+        let text = self.cell_for_window(window);
         let (shown, window) = (Arc::clone(self), window.clone());
-        let write = || render_document(move || live_json(&shown.state, &window));
+        let write = || serialize_on_blocking_thread(move || live_json(&shown.state, &window));
         // Other viewers of these rows wait here for the same text.
         Ok(Arc::clone(text.get_or_try_init(write).await?))
     }
 
-    fn text_of(&self, window: &StreamWindow) -> Arc<OnceCell<Arc<str>>> {
+    fn cell_for_window(&self, window: &StreamWindow) -> Arc<OnceCell<Arc<str>>> {
         // The list has at most one entry for each viewer.
         let mut all = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.iter().find(|rows| rows.window == *window) {
@@ -154,8 +157,11 @@ impl ShownState {
     }
 }
 
-/// Makes and writes a document on a thread that may block: sorting and writing thousands of rows must not hold up other calls.
-async fn render_document(make: impl FnOnce() -> Value + Send + 'static) -> Result<Arc<str>, ViewerGoneError> {
+/// Builds and serialises a document on a thread that may block: sorting and writing thousands of rows must not
+/// hold up other calls.
+async fn serialize_on_blocking_thread(
+    make: impl FnOnce() -> Value + Send + 'static,
+) -> Result<Arc<str>, ViewerGoneError> {
     let written = tokio::task::spawn_blocking(move || make().to_string()).await;
     // A panic is a bug. It ends the events of its viewers, not the server.
     written.map(Arc::from).map_err(|_| ViewerGoneError)
@@ -187,7 +193,7 @@ impl LiveViewer {
                 changed = tokio::time::timeout(HEARTBEAT_INTERVAL, self.states.changed()) => Some(changed),
             };
             let Some(changed) = next else {
-                // The viewer may have gone first, which ends its task just as well.
+                // If the viewer has already disconnected, sending fails. Its task ends here in any case.
                 self.send_end(&mut configuration).await.ok();
                 return;
             };
@@ -209,8 +215,11 @@ impl LiveViewer {
         let before = configuration.replace(shown.state.configuration);
         if before != Some(shown.state.configuration) && (before.is_some() || self.has_history) {
             let missed = Arc::clone(&shown);
-            self.send_event("history", &render_document(move || build_history_json(&missed.state)).await?)
-                .await?;
+            self.send_event(
+                "history",
+                &serialize_on_blocking_thread(move || build_history_json(&missed.state)).await?,
+            )
+            .await?;
         }
         let rows = shown.serialize_rows(&self.window).await?;
         self.send_event("live", &rows).await?;
@@ -231,7 +240,7 @@ impl LiveViewer {
         self.send_event("stopping", "{}").await
     }
 
-    /// Waits until the client has taken the event before the last one.
+    /// Sends an event. Waits while the previous event is still in the channel, because the client reads slowly.
     async fn send_event(&mut self, event: &str, data: &str) -> Result<(), ViewerGoneError> {
         self.number += 1;
         let text = format!("id: {}\nevent: {event}\ndata: {data}\n\n", self.number);

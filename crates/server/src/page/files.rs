@@ -1,4 +1,4 @@
-//! The files of the page, and the headers that keep it to itself.
+//! The files of the page, and the security headers that isolate it from other sites.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -35,7 +35,7 @@ fn find_file(path: &str) -> Option<&'static LiveFile> {
 }
 
 /// The answer to a request for a file of the page; `None` if there is no such file.
-pub(super) fn page_file(path: &str, headers: &HeaderMap) -> Option<Response> {
+pub(super) fn page_file_response(path: &str, headers: &HeaderMap) -> Option<Response> {
     if matches!(path, "/" | "/ui") {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
@@ -63,13 +63,13 @@ pub(super) fn page_file(path: &str, headers: &HeaderMap) -> Option<Response> {
     Some(response)
 }
 
-/// The page of one result, which is a separate file. Its own policy names its script and style by their
-/// hashes; the sandbox gives it no origin, so that it cannot call this server.
+/// Policy of the report page of one result, which is a separate file. The page itself contains a policy with the
+/// hashes of its script and style. The sandbox gives the page no origin, so that it cannot call this server.
 const REPORT_POLICY: &str = "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; \
                              style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; \
                              frame-ancestors 'none'";
 
-pub(super) fn report_page(text: String) -> Response {
+pub(super) fn report_page_response(text: String) -> Response {
     let mut response = Response::new(Body::from(text));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));

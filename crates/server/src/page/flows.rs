@@ -23,7 +23,7 @@ pub(super) async fn perform_flow_call(
     call: PageCall,
     mut query: QueryParameters,
 ) -> Result<Response, PageFailure> {
-    let flows = require_part(context.flows(), "flow records: --flows names a directory of them")?;
+    let flows = require_part(context.flows(), "flow records; start it with --flows DIR")?;
     let selection = FlowSelection {
         filter: query.take_text_parameter("filter"),
         since_ns: query.take_time_parameter("since_ms")?,
@@ -34,7 +34,7 @@ pub(super) async fn perform_flow_call(
             selection,
             by: take_parameter_or_default(&mut query, "by", "src-ip"),
             order: take_parameter_or_default(&mut query, "order", "bytes"),
-            most: query.take_number("most", DEFAULT_GROUPS, MAX_GROUPS)?,
+            most: query.take_number_parameter("most", DEFAULT_GROUPS, MAX_GROUPS)?,
         };
         query.refuse_unknown_parameters()?;
         run_query_in_turn(move |is_given_up| flows.top_flows(&wanted, is_given_up)).await
@@ -45,7 +45,7 @@ pub(super) async fn perform_flow_call(
     }
 }
 
-/// Runs a query when the limit of parallel queries permits it, and ends it early if its viewer disconnects.
+/// Runs a query as soon as the limit of parallel queries permits it, and ends it early if its viewer disconnects.
 async fn run_query_in_turn(
     make: impl FnOnce(&GivenUpCheck<'_>) -> Result<Value, ViewRefusal> + Send + 'static,
 ) -> Result<Response, PageFailure> {
@@ -58,7 +58,7 @@ async fn run_query_in_turn(
         .map(json_text_response)
 }
 
-/// Sets the flag that ends the query. It is dropped with the answer, or when the viewer disconnects.
+/// Sets the flag that ends the query when it is dropped: with the answer, or when the viewer disconnects.
 #[derive(Default)]
 struct WaitingViewer(Arc<AtomicBool>);
 
@@ -72,7 +72,7 @@ fn read_bucket(query: &mut QueryParameters) -> Result<Option<Nanos>, ViewRefusal
     let ms: Option<u64> = query.take_parsed_parameter("bucket_ms", "a whole number of milliseconds")?;
     // A timeline with steps of 0 would never end.
     if ms == Some(0) {
-        return Err(ViewRefusal::Invalid("bucket_ms: at least 1".to_owned()));
+        return Err(ViewRefusal::Invalid("bucket_ms: must be at least 1".to_owned()));
     }
     Ok(ms.map(|ms| Nanos::new(ms.saturating_mul(1_000_000))))
 }

@@ -1,25 +1,27 @@
-//! The live state as JSON: totals, ports and the ledger as they are, and the streams' rows that a viewer requests, as columns.
+//! The live state as JSON: all totals, all ports and the ledger, and as columns the rows of streams
+//! that a viewer requests.
 //!
-//! Counters are cumulative, so a viewer that misses an event misses nothing but its moment. A count above 2^53 is text, because
-//! JavaScript reads numbers as doubles.
+//! Counters are cumulative, so a viewer that has missed an event gets the right totals with the next one. A count
+//! above 2^53 is text, because JavaScript reads numbers as doubles.
 
 use super::PAGE_API_VERSION;
 use super::query::QueryParameters;
 use crate::live_columns::{
-    PORT_COLUMNS, STREAM_COLUMNS, TOTAL_COLUMNS, count_json, rate_to_json, row_to_json,
+    PORT_COLUMNS, STREAM_COLUMNS, TOTAL_COLUMNS, count_to_json, rate_to_json, row_to_json,
 };
 use crate::viewing::{HistoryPoint, LivePort, LiveRun, LiveState, LiveStream, LiveTotals, ViewRefusal};
 use packetrig_stats::ledger::FrameLedger;
 use serde_json::{Map, Value, json};
+use std::cmp::Reverse;
 
-/// Rows of streams without `rows`, and the most that can be requested.
+/// Number of rows if the query has no `rows`, and the largest number that it can request.
 const DEFAULT_ROWS: usize = 60;
 const MAX_ROWS: usize = 10_000;
 
 /// The rows of streams that a viewer requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StreamWindow {
-    /// A part of the name or of a port, in any case.
+    /// Text in lower case that the name of the stream, or of one of its ports, must contain.
     filter: String,
     /// Index of the column to sort by; `None` keeps the order of the configuration.
     sort: Option<usize>,
@@ -36,15 +38,15 @@ impl StreamWindow {
         let index = STREAM_COLUMNS.iter().position(|known| known.name == column);
         if index.is_none() && !sort.is_empty() {
             let names: Vec<&str> = STREAM_COLUMNS.iter().map(|known| known.name).collect();
-            let message = format!("sort: `{column}` is none of {}", names.join(", "));
+            let message = format!("sort: `{column}` is not one of {}", names.join(", "));
             return Err(ViewRefusal::Invalid(message));
         }
         Ok(Self {
             filter: query.take_text_parameter("filter").to_lowercase(),
             sort: index,
             is_descending: sort.starts_with('-'),
-            from: query.take_number("from", 0, usize::MAX)?,
-            rows: query.take_number("rows", DEFAULT_ROWS, MAX_ROWS)?,
+            from: query.take_number_parameter("from", 0, usize::MAX)?,
+            rows: query.take_number_parameter("rows", DEFAULT_ROWS, MAX_ROWS)?,
         })
     }
 
@@ -58,10 +60,11 @@ impl StreamWindow {
     fn select_rows<'a>(&self, streams: &'a [LiveStream]) -> Vec<&'a LiveStream> {
         let mut rows: Vec<&LiveStream> = streams.iter().filter(|row| self.matches_row(row)).collect();
         if let Some(column) = self.sort.and_then(|column| STREAM_COLUMNS.get(column)) {
-            // The sort is stable: equal rows keep the order of the configuration, so they do not jump about.
-            rows.sort_by_cached_key(|row| SortKey::from_value(&column.json_of(row)));
+            // The sort is stable: equal rows keep the order of the configuration in both directions, so they do not jump about.
             if self.is_descending {
-                rows.reverse();
+                rows.sort_by_cached_key(|row| Reverse(SortKey::from_value(&column.value_to_json(row))));
+            } else {
+                rows.sort_by_cached_key(|row| SortKey::from_value(&column.value_to_json(row)));
             }
         }
         rows
@@ -81,7 +84,11 @@ impl SortKey {
     fn from_value(value: &Value) -> Self {
         match value {
             Value::Number(number) => Self::Number(number.as_f64().unwrap_or(0.0).to_bits()),
-            Value::String(text) => Self::Text(text.to_lowercase()),
+            // A count above 2^53 is a text.
+            Value::String(text) => match text.parse::<u64>() {
+                Ok(count) => Self::Number((count as f64).to_bits()),
+                Err(_) => Self::Text(text.to_lowercase()),
+            },
             _ => Self::Absent,
         }
     }
@@ -92,11 +99,11 @@ pub(super) fn live_json(state: &LiveState, window: &StreamWindow) -> Value {
     json!({
         "schema_version": PAGE_API_VERSION,
         "configuration": state.configuration,
-        "run": state.run.as_ref().map(|run| run_json(run, window)),
+        "run": state.run.as_ref().map(|run| build_run_json(run, window)),
     })
 }
 
-fn run_json(run: &LiveRun, window: &StreamWindow) -> Value {
+fn build_run_json(run: &LiveRun, window: &StreamWindow) -> Value {
     json!({
         "id": run.id,
         "state": run.state,
@@ -106,12 +113,12 @@ fn run_json(run: &LiveRun, window: &StreamWindow) -> Value {
         "totals": build_totals_json(&run.totals),
         "ledger": build_ledger_json(&run.ledger),
         "losses": {
-            "lost": count_json(run.losses.loss.lost),
-            "in_flight_or_lost": count_json(run.losses.loss.in_flight_or_lost),
+            "lost": count_to_json(run.losses.loss.lost),
+            "in_flight_or_lost": count_to_json(run.losses.loss.in_flight_or_lost),
             "in_motion": run.losses.in_motion,
-            "sender": run.losses.sender.map(count_json),
-            "receiver": count_json(run.losses.receiver),
-            "path_or_in_doubt": run.losses.path_or_in_doubt.map(count_json),
+            "sender": run.losses.sender.map(count_to_json),
+            "receiver": count_to_json(run.losses.receiver),
+            "path_or_in_doubt": run.losses.path_or_in_doubt.map(count_to_json),
         },
         "ports": run.ports.iter().map(build_port_json).collect::<Vec<_>>(),
         "streams": build_streams_json(&run.streams, window),
@@ -138,7 +145,7 @@ fn build_ledger_json(ledger: &FrameLedger) -> Value {
     let accounts = ledger.accounts().filter_map(|(account, frames)| {
         // The account's name in JSON is that of the report.
         let name = serde_json::to_value(account).ok()?.as_str()?.to_owned();
-        Some((name, count_json(frames)))
+        Some((name, count_to_json(frames)))
     });
     Value::Object(accounts.collect::<Map<String, Value>>())
 }
@@ -155,7 +162,7 @@ fn build_streams_json(streams: &[LiveStream], window: &StreamWindow) -> Value {
     // The rows are cut after sorting: a window is a part of the sorted rows.
     let shown: Vec<&LiveStream> = matching.iter().copied().skip(window.from).take(window.rows).collect();
     let columns = STREAM_COLUMNS.iter().map(|column| {
-        let cells = shown.iter().map(|row| column.json_of(row)).collect();
+        let cells = shown.iter().map(|row| column.value_to_json(row)).collect();
         (column.name.to_owned(), Value::Array(cells))
     });
     json!({
@@ -169,8 +176,9 @@ fn build_streams_json(streams: &[LiveStream], window: &StreamWindow) -> Value {
 /// The history of a run as columns.
 pub(super) fn build_history_json(state: &LiveState) -> Value {
     let points = state.run.as_ref().map(|run| run.history.as_slice()).unwrap_or_default();
-    let column =
-        |of: fn(&HistoryPoint) -> u64| points.iter().map(|point| count_json(of(point))).collect::<Vec<_>>();
+    let column = |of: fn(&HistoryPoint) -> u64| {
+        points.iter().map(|point| count_to_json(of(point))).collect::<Vec<_>>()
+    };
     json!({
         "schema_version": PAGE_API_VERSION,
         "configuration": state.configuration,
@@ -189,7 +197,7 @@ pub(super) fn build_history_json(state: &LiveState) -> Value {
 pub fn write_large_counts_as_text(value: Value) -> Value {
     match value {
         // Floats and negative numbers stay as they are: only counts grow beyond 2^53.
-        Value::Number(number) => number.as_u64().map_or(Value::Number(number), count_json),
+        Value::Number(number) => number.as_u64().map_or(Value::Number(number), count_to_json),
         Value::Array(values) => values.into_iter().map(write_large_counts_as_text).collect(),
         Value::Object(members) => {
             let members = members.into_iter().map(|(name, value)| (name, write_large_counts_as_text(value)));
@@ -233,10 +241,18 @@ mod tests {
     }
 
     #[test]
+    fn counts_sent_as_text_are_sorted_by_number() {
+        let key = |count: &str| SortKey::from_value(&json!(count));
+        assert!(key("9007199254740993") < key("10000000000000000"));
+        assert!(SortKey::from_value(&json!(5)) < key("9007199254740993"));
+    }
+
+    #[test]
     fn live_rows_are_sorted_filtered_and_paged() {
         assert_eq!(names(""), ["video", "Voice", "data"]);
         assert_eq!(names("sort=name"), ["data", "video", "Voice"]);
         assert_eq!(names("sort=-lost"), ["data", "video", "Voice"], "absent is not 0 and not the largest");
+        assert_eq!(names("sort=-frames_tx"), ["video", "Voice", "data"], "equal rows keep their order");
         assert_eq!(names("filter=V"), ["video", "Voice"]);
         assert_eq!(names("filter=LEFT&from=1&rows=1"), ["Voice"]);
         let mut query = QueryParameters::parse_query(Some("sort=colour")).expect("reads");

@@ -20,7 +20,7 @@ pub(super) async fn perform_method_call(
     id: String,
     request: Request<Body>,
 ) -> Result<Response, PageFailure> {
-    let methods = require_part(context.methods(), "test methods: `packetrig serve` has them")?;
+    let methods = require_part(context.methods(), "test methods; only `packetrig serve` has them")?;
     match call {
         PageCall::StartMethod => start_test(methods, context.most_request_bytes(), request).await,
         PageCall::StopMethod => {
@@ -39,7 +39,7 @@ pub(super) async fn perform_method_call(
 }
 
 fn require_known_test(state: Option<Value>, id: &str) -> Result<Value, ViewRefusal> {
-    state.ok_or_else(|| ViewRefusal::Unknown(format!("this server has started no test {id}")))
+    state.ok_or_else(|| ViewRefusal::Unknown(format!("this server has not started a test with id `{id}`")))
 }
 
 async fn start_test(

@@ -1,4 +1,5 @@
-//! Reads the query of an address: `name=value&…`, percent-encoded. Unknown names and wrong values are refused, by name.
+//! Reads the query of a URL: `name=value&…`, percent-encoded. An unknown name or a wrong value is an error
+//! that has the name.
 
 use crate::viewing::ViewRefusal;
 use std::collections::BTreeMap;
@@ -24,25 +25,26 @@ impl QueryParameters {
             let (name, value) = (decode_percent(name)?, decode_percent(value)?);
             // A repeated parameter is refused, because one of its values would be ignored silently.
             if parameters.contains_key(&name) {
-                return Err(ViewRefusal::Invalid(format!("{name}: given twice")));
+                return Err(ViewRefusal::Invalid(format!("{name}: this parameter is given twice")));
             }
             parameters.insert(name, value);
         }
         Ok(Self(parameters))
     }
 
-    /// Takes a parameter out; an empty text if it is absent.
+    /// Removes a parameter and returns its value; an empty text if it is absent.
     pub(super) fn take_text_parameter(&mut self, name: &str) -> String {
         self.0.remove(name).unwrap_or_default()
     }
 
-    /// Takes out a parameter that must be there.
+    /// Removes a parameter and returns its value, which must not be absent or empty.
     pub(super) fn take_required_parameter(&mut self, name: &str) -> Result<String, ViewRefusal> {
         let text = self.take_text_parameter(name);
         if text.is_empty() { Err(ViewRefusal::Invalid(format!("{name}: required"))) } else { Ok(text) }
     }
 
-    /// Takes out a number or another value; `None` if it is absent or empty.
+    /// Removes a parameter and parses its value; `None` if it is absent or empty. `wanted` describes a
+    /// valid value in errors.
     pub(super) fn take_parsed_parameter<T: FromStr>(
         &mut self,
         name: &str,
@@ -56,7 +58,7 @@ impl QueryParameters {
         read.map_err(|_| ViewRefusal::Invalid(format!("{name}: `{text}` is not {wanted}")))
     }
 
-    pub(super) fn take_number(
+    pub(super) fn take_number_parameter(
         &mut self,
         name: &str,
         default: usize,
@@ -64,12 +66,12 @@ impl QueryParameters {
     ) -> Result<usize, ViewRefusal> {
         let number = self.take_parsed_parameter(name, "a whole number")?.unwrap_or(default);
         if number > most {
-            return Err(ViewRefusal::Invalid(format!("{name}: at most {most}")));
+            return Err(ViewRefusal::Invalid(format!("{name}: must be at most {most}")));
         }
         Ok(number)
     }
 
-    /// Takes out a time in ms since 1970, as ns.
+    /// Removes a time in ms since 1970, and returns it in ns.
     pub(super) fn take_time_parameter(&mut self, name: &str) -> Result<Option<u64>, ViewRefusal> {
         let ms: Option<u64> = self.take_parsed_parameter(name, "a time in milliseconds since 1970")?;
         Ok(ms.map(|ms| ms.saturating_mul(1_000_000)))
@@ -123,13 +125,13 @@ mod tests {
         let mut query =
             QueryParameters::parse_query(Some("filter=a%20b%26c+d&from=7&anyway=true")).expect("reads");
         assert_eq!(query.take_text_parameter("filter"), "a b&c d");
-        assert_eq!(query.take_number("from", 0, 10), Ok(7));
-        assert_eq!(query.take_number("rows", 60, 100), Ok(60));
+        assert_eq!(query.take_number_parameter("from", 0, 10), Ok(7));
+        assert_eq!(query.take_number_parameter("rows", 60, 100), Ok(60));
         assert_eq!(query.take_flag_parameter("anyway"), Ok(true));
         assert_eq!(query.refuse_unknown_parameters(), Ok(()));
         let mut query = QueryParameters::parse_query(Some("most=x&more=1")).expect("reads");
         assert_eq!(
-            query.take_number("most", 1, 9),
+            query.take_number_parameter("most", 1, 9),
             Err(ViewRefusal::Invalid("most: `x` is not a whole number".into()))
         );
         assert_eq!(

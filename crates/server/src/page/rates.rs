@@ -14,7 +14,7 @@ const FULL_LINK_PERCENT: f64 = 100.0;
 /// Number of decimals of a percentage that a plan can have.
 const PERCENT_STEPS: f64 = 1e7;
 
-/// A new rate for some streams; for all if none is named.
+/// A new rate for the named streams, or for all streams if none is named.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RateChange {
     streams: Vec<String>,
@@ -103,7 +103,7 @@ impl RequestedRate {
     }
 }
 
-/// OTG's `rate` for a rate as people write it.
+/// Converts a rate as users write it to OTG's `rate`.
 fn parse_otg_rate(text: &str) -> Result<Value, ViewRefusal> {
     let rate: Rate = text.parse().map_err(|error: packetrig_units::Error| invalid_rate(error.to_string()))?;
     Ok(match rate {
@@ -131,7 +131,8 @@ fn read_json_integer(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// Scales a rate to this many percent. The result differs by at least one step, unless a limit prevents it.
+/// Scales a rate to this many percent. A percentage above 100 increases the rate by at least one step, unless
+/// a limit prevents it.
 fn scale_rate(current: &Value, percent: u64) -> Value {
     let unit = current["choice"].as_str().unwrap_or("pps");
     if unit == "percentage" {
@@ -140,7 +141,7 @@ fn scale_rate(current: &Value, percent: u64) -> Value {
         let share = (share * PERCENT_STEPS).round().max(1.0) / PERCENT_STEPS;
         return json!({ "choice": unit, "percentage": share.min(FULL_LINK_PERCENT) });
     }
-    // The larger units are too coarse for small changes.
+    // The result is in bit/s or frames per second, because the larger units are too coarse for small changes.
     let (factor, least) = match unit {
         "bps" => (1, MIN_BIT_RATE),
         "kbps" => (1_000, MIN_BIT_RATE),

@@ -30,7 +30,9 @@ pub(super) async fn perform_result_call(
         }
         PageCall::ResultPage => {
             query.refuse_unknown_parameters()?;
-            Ok(files::report_page(WHOLE_RESULTS.run_when_permitted(move || archive.result_page(&id)).await?))
+            Ok(files::report_page_response(
+                WHOLE_RESULTS.run_when_permitted(move || archive.result_page(&id)).await?,
+            ))
         }
         PageCall::Series => {
             query.refuse_unknown_parameters()?;
@@ -55,7 +57,7 @@ pub(super) async fn perform_result_call(
         }
         _ => {
             // The list reads only summaries, so these calls are not limited.
-            let wanted = result_query(&mut query)?;
+            let wanted = read_result_query(&mut query)?;
             query.refuse_unknown_parameters()?;
             answer_on_blocking_thread(move || list_results(archive.as_ref(), &wanted)).await
         }
@@ -73,7 +75,7 @@ fn list_results(archive: &dyn ResultArchive, wanted: &ResultQuery) -> Result<Val
     }))
 }
 
-fn result_query(query: &mut QueryParameters) -> Result<ResultQuery, ViewRefusal> {
+fn read_result_query(query: &mut QueryParameters) -> Result<ResultQuery, ViewRefusal> {
     Ok(ResultQuery {
         text: query.take_text_parameter("text"),
         verdict: query.take_text_parameter("verdict").to_uppercase(),
@@ -81,7 +83,7 @@ fn result_query(query: &mut QueryParameters) -> Result<ResultQuery, ViewRefusal>
         plan: query.take_text_parameter("plan"),
         since_ns: query.take_time_parameter("since_ms")?,
         before_ns: query.take_time_parameter("before_ms")?,
-        from: query.take_number("from", 0, usize::MAX)?,
-        most: query.take_number("most", DEFAULT_RESULTS, MAX_RESULTS)?,
+        from: query.take_number_parameter("from", 0, usize::MAX)?,
+        most: query.take_number_parameter("most", DEFAULT_RESULTS, MAX_RESULTS)?,
     })
 }

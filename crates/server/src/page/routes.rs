@@ -30,7 +30,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 /// Maximum number of events per second that a viewer can request.
 const MAX_RATE: usize = 10;
-/// Proxies that buffer would hold events back.
+/// Header that turns off buffering in proxies such as nginx, which would otherwise delay events.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// State that the calls share.
@@ -81,14 +81,14 @@ pub(crate) fn page_routes<S: Clone + Send + Sync + 'static>(context: PageContext
     }
     // `{file}` matches one path segment, because the page has no directories.
     for path in ["/", "/ui", "/ui/", "/ui/{file}"] {
-        router = router.route(path, on(MethodFilter::GET, page_file));
+        router = router.route(path, on(MethodFilter::GET, answer_page_file));
     }
     router.with_state(context)
 }
 
-async fn page_file(request: Request<Body>) -> Response {
-    let found = files::page_file(request.uri().path(), request.headers());
-    found.unwrap_or_else(|| error_response(StatusCode::NOT_FOUND, "the page has no such file"))
+async fn answer_page_file(request: Request<Body>) -> Response {
+    let found = files::page_file_response(request.uri().path(), request.headers());
+    found.unwrap_or_else(|| error_response(StatusCode::NOT_FOUND, "the live page has no file at this path"))
 }
 
 async fn answer_page_call(
@@ -158,7 +158,7 @@ async fn perform_page_call(
         PageCall::Live => {
             let window = StreamWindow::from_query(&mut query)?;
             query.refuse_unknown_parameters()?;
-            let source = require_part(context.rig.live.clone(), "a run in progress")?;
+            let source = require_part(context.rig.live.clone(), "live data of a run")?;
             answer_on_blocking_thread(move || Ok(live_json(&source.live_state(), &window))).await
         }
         PageCall::Events => stream_events(&context, query),
@@ -179,7 +179,7 @@ async fn perform_page_call(
         PageCall::Metrics => answer_prometheus(context).await,
         PageCall::FlowTop | PageCall::FlowTotals => flows::perform_flow_call(&context, call, query).await,
         PageCall::Nodes => answer_facts_query(context.rig.nodes, "the nodes of a fleet", query).await,
-        PageCall::Logs => answer_facts_query(context.rig.logs, "logs: --log names one", query).await,
+        PageCall::Logs => answer_facts_query(context.rig.logs, "logs; start it with --log", query).await,
         PageCall::Taps => answer_facts_query(context.rig.taps, "taps", query).await,
         PageCall::Calibration => answer_facts_query(context.rig.calibration, "a calibration", query).await,
         PageCall::Results
@@ -194,7 +194,7 @@ async fn perform_page_call(
     }
 }
 
-/// A part of the rig that is one JSON object.
+/// Answers with the facts of a part of the rig: one JSON object.
 async fn answer_facts_query(
     source: Option<Arc<dyn FactSource>>,
     what: &str,
@@ -208,8 +208,7 @@ async fn answer_facts_query(
 /// Answers with the version of this server, the parts it has, and the rights of this caller.
 fn describe_server(context: &PageContext, request: &Request<Body>) -> Value {
     let credential = request.extensions().get::<ClientCredential>();
-    // `may_control` is only a hint for the page: `policy` refuses the calls of a viewer independently of this
-    // answer.
+    // `may_control` is only a hint for the page. The module `policy` refuses the calls of a viewer in any case.
     let may_control = credential != Some(&ClientCredential::ViewToken) && context.dispatcher.is_some();
     json!({
         "schema_version": PAGE_API_VERSION,
@@ -237,17 +236,17 @@ fn describe_server(context: &PageContext, request: &Request<Body>) -> Value {
 fn describe_api() -> Value {
     let mut described: Value =
         serde_json::from_str(include_str!("openapi.json")).expect("a test reads the file");
-    live_columns::describe_columns(&mut described);
+    live_columns::add_column_schemas(&mut described);
     described
 }
 
 fn stream_events(context: &PageContext, mut query: QueryParameters) -> Result<Response, PageFailure> {
     let window = StreamWindow::from_query(&mut query)?;
     // The value is at least 1, because the period is computed from it.
-    let rate = query.take_number("rate", MAX_RATE, MAX_RATE)?.max(1);
+    let rate = query.take_number_parameter("rate", MAX_RATE, MAX_RATE)?.max(1);
     let has_history = query.take_parsed_parameter("history", "`true` or `false`")?.unwrap_or(true);
     query.refuse_unknown_parameters()?;
-    let feed = require_part(context.feed.clone(), "a run in progress")?;
+    let feed = require_part(context.feed.clone(), "live data of a run")?;
     let period = Duration::from_millis(1000 / rate as u64);
     let Some(events) = feed.add_viewer(window, period, has_history) else {
         let message =
@@ -282,12 +281,12 @@ async fn read_change_request(
     context: PageContext,
     request: Request<Body>,
 ) -> Result<(CallDispatcher, Bytes), PageFailure> {
-    let dispatcher = require_part(context.dispatcher, "a tester: `packetrig serve` has one")?;
+    let dispatcher = require_part(context.dispatcher, "a tester; only `packetrig serve` has one")?;
     let body = read_body(request.into_body(), context.most_request_bytes).await;
     Ok((dispatcher, body.map_err(PageFailure::Ready)?))
 }
 
-/// Reads `{"change": "start", "streams": ["f1"]}`; without names it is for all streams.
+/// Reads `{"change": "start", "streams": ["f1"]}`. Without names, the change is for all streams.
 fn read_stream_change(body: &[u8]) -> Result<SwitchedState, ViewRefusal> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -304,7 +303,7 @@ fn read_stream_change(body: &[u8]) -> Result<SwitchedState, ViewRefusal> {
         "pause" => FlowChange::Pause,
         "resume" => FlowChange::Resume,
         other => {
-            let message = format!("change: `{other}` is none of start, stop, pause, resume");
+            let message = format!("change: `{other}` is not one of start, stop, pause, resume");
             return Err(ViewRefusal::Invalid(message));
         }
     };

@@ -21,7 +21,8 @@ impl CallLimit {
         Self { turns: Semaphore::const_new(at_once), waiting: AtomicUsize::new(0) }
     }
 
-    /// Computes an answer on a thread that may block, once the limit permits it. If too many calls wait already, it is refused.
+    /// Computes an answer on a thread that may block, once the limit permits it. If too many calls wait already,
+    /// this call is refused.
     pub(super) async fn run_when_permitted<T: Send + 'static>(
         &'static self,
         make: impl FnOnce() -> Result<T, ViewRefusal> + Send + 'static,
@@ -42,7 +43,7 @@ impl CallLimit {
         }
         // The place in the queue becomes free as soon as this call has its permit, so that another call may wait.
         let _place = QueueTicket::enter_queue(&self.waiting).ok_or_else(queue_full_failure)?;
-        // The call fails only for a closed semaphore, and no code closes this one.
+        // `acquire` fails only if the semaphore is closed, and no code closes this one.
         self.turns.acquire().await.map_err(|_| queue_full_failure())
     }
 }

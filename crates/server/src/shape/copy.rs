@@ -5,12 +5,13 @@ use serde_json::{Number, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The configuration in one form of JSON, with these locations of ports replaced.
+/// Copies a configuration as compact JSON. The locations of ports that are keys of `locations` are
+/// replaced by its values.
 pub(crate) fn copy_config(config: &[u8], locations: &BTreeMap<String, String>) -> serde_json::Result<String> {
     let mut text = String::new();
     let mut reader = serde_json::Deserializer::from_slice(config);
     CopiedValue { text: &mut text, locations, place: ConfigLocation::Root }.deserialize(&mut reader)?;
-    // Text behind the document is an error.
+    // Text after the end of the document is an error.
     reader.end().map(|()| text)
 }
 
@@ -26,7 +27,7 @@ enum ConfigLocation {
 }
 
 impl ConfigLocation {
-    fn member(self, name: &str) -> Self {
+    fn location_of_member(self, name: &str) -> Self {
         match (self, name) {
             (Self::Root, "ports") => Self::Ports,
             (Self::Port, "location") => Self::Location,
@@ -34,7 +35,7 @@ impl ConfigLocation {
         }
     }
 
-    fn item(self) -> Self {
+    fn location_of_item(self) -> Self {
         if self == Self::Ports { Self::Port } else { Self::Elsewhere }
     }
 }
@@ -46,7 +47,7 @@ struct CopiedValue<'a> {
 }
 
 impl CopiedValue<'_> {
-    fn copy_single(self, value: &Value) {
+    fn copy_scalar(self, value: &Value) {
         self.text.push_str(&value.to_string());
     }
 }
@@ -67,35 +68,35 @@ impl<'de> Visitor<'de> for CopiedValue<'_> {
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
-        self.copy_single(&Value::Null);
+        self.copy_scalar(&Value::Null);
         Ok(())
     }
 
     fn visit_bool<E>(self, flag: bool) -> Result<(), E> {
-        self.copy_single(&Value::Bool(flag));
+        self.copy_scalar(&Value::Bool(flag));
         Ok(())
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<(), E> {
-        self.copy_single(&Value::from(number));
+        self.copy_scalar(&Value::from(number));
         Ok(())
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<(), E> {
-        self.copy_single(&Value::from(number));
+        self.copy_scalar(&Value::from(number));
         Ok(())
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<(), E> {
         let number = Number::from_f64(number).ok_or_else(|| E::custom("a number is too large"))?;
-        self.copy_single(&Value::Number(number));
+        self.copy_scalar(&Value::Number(number));
         Ok(())
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
         let meant = (self.place == ConfigLocation::Location).then(|| self.locations.get(text)).flatten();
         let text = meant.map_or(text, String::as_str);
-        self.copy_single(&Value::from(text));
+        self.copy_scalar(&Value::from(text));
         Ok(())
     }
 
@@ -107,7 +108,11 @@ impl<'de> Visitor<'de> for CopiedValue<'_> {
             if before > first {
                 self.text.push(',');
             }
-            let item = CopiedValue { text: self.text, locations: self.locations, place: self.place.item() };
+            let item = CopiedValue {
+                text: self.text,
+                locations: self.locations,
+                place: self.place.location_of_item(),
+            };
             if items.next_element_seed(item)?.is_none() {
                 // The comma was written before it was known that no item follows.
                 self.text.truncate(before);
@@ -124,7 +129,7 @@ impl<'de> Visitor<'de> for CopiedValue<'_> {
             if self.text.len() > first {
                 self.text.push(',');
             }
-            let place = self.place.member(&name);
+            let place = self.place.location_of_member(&name);
             // The name was read without its escapes, so it is written as JSON again.
             self.text.push_str(&Value::String(name).to_string());
             self.text.push(':');

@@ -32,7 +32,7 @@ pub(crate) fn normalise_json(
         Err(error) => {
             // Earlier complaints are dropped: if the text is not JSON, only the syntax error is reported.
             *complaints = DocumentProblems::default();
-            complaints.add_complaint(ValuePath::Root, format!("this is not a JSON document: {error}"));
+            complaints.add_complaint(ValuePath::Root, format!("the request is not a JSON document: {error}"));
             None
         }
     }

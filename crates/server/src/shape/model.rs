@@ -45,12 +45,12 @@ fn refused_entries(owner: &str) -> &'static [(u32, &'static str)] {
 }
 
 /// The name of a refused member, by its number.
-pub(super) fn refused_member(of: &MessageDescriptor, number: u32) -> Option<&'static str> {
+pub(super) fn refused_member_name(of: &MessageDescriptor, number: u32) -> Option<&'static str> {
     refused_entries(of.full_name()).iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
 }
 
 /// The name of a refused value, by its number.
-pub(super) fn refused_value(of: &EnumDescriptor, number: i32) -> Option<&'static str> {
+pub(super) fn refused_value_name(of: &EnumDescriptor, number: i32) -> Option<&'static str> {
     let number = u32::try_from(number).ok()?;
     refused_entries(of.full_name()).iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
 }

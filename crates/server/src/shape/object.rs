@@ -22,7 +22,7 @@ pub(super) enum WrittenMember {
     /// The member was left out, or is an empty list.
     Absent,
     Given,
-    /// It is `choice`, and names this member.
+    /// The member is `choice`, and its value is this name.
     Choice(String),
 }
 

@@ -39,7 +39,7 @@ pub(super) fn shorten_text(text: &str) -> String {
 pub(crate) struct DocumentProblem {
     /// JSON path: `flows[0].packet[2].ipv4.src`; empty for the document itself.
     pub(crate) path: String,
-    /// Found value, and the allowed ones.
+    /// Description of the problem, often with the found value and the allowed values.
     pub(crate) message: String,
 }
 

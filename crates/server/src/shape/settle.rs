@@ -1,4 +1,4 @@
-//! Checks JSON against the descriptor and puts it into the form that the code behind it relies on.
+//! Checks JSON against the descriptor and normalises it.
 //!
 //! The document is written while it is read, without a tree of values: as a tree, a document of small objects takes thirty
 //! times its length. Problems are collected meanwhile; the text then contains only the valid parts of the document.
@@ -12,8 +12,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
-/// The settled document as a text; an empty one if it is no object. Problems are added to `complaints`, and an error is returned if the
-/// document cannot be read to its end.
+/// Returns the normalised document as text; an empty text if the document is not an object. Problems are added to
+/// `complaints`. Fails if the document cannot be read to its end.
 pub(super) fn normalise_text<'de, D: Deserializer<'de>>(
     document: D,
     of: &MessageDescriptor,
@@ -26,18 +26,18 @@ pub(super) fn normalise_text<'de, D: Deserializer<'de>>(
     Ok(settler.text)
 }
 
-/// The document in its settled form, as text. Problems are added to `complaints`.
+/// Returns the document in normalised form, as text. Problems are added to `complaints`.
 pub(crate) fn normalise_value(
     document: Value,
     of: &MessageDescriptor,
     complaints: &mut DocumentProblems,
 ) -> String {
-    // Values can be read to their end. A document that is no object has a complaint.
+    // A `Value` can always be read to its end. If the document is not an object, there is a complaint.
     let settled = normalise_text(document, of, complaints).ok().filter(|text| !text.is_empty());
     settled.unwrap_or_else(|| "{}".to_owned())
 }
 
-/// The document in its settled form. Problems are added to `complaints`.
+/// Returns the document in normalised form. Problems are added to `complaints`.
 pub(crate) fn normalise_document(
     document: Value,
     of: &MessageDescriptor,
@@ -82,7 +82,7 @@ impl WantedValue {
     }
 }
 
-/// Reads a value and writes its settled form.
+/// Reads a value and writes its normalised form.
 struct NormalisedValue<'s, 'c, 'p> {
     settler: &'s mut DocumentNormaliser<'c>,
     wanted: WantedValue,
@@ -153,7 +153,8 @@ impl<'de> Visitor<'de> for NormalisedValue<'_, '_, '_> {
 }
 
 impl NormalisedValue<'_, '_, '_> {
-    /// Settles a value that is neither a list nor an object where such is wanted.
+    /// Normalises a single value. A value of the wrong kind, for example a list in place of a
+    /// number, becomes a complaint.
     fn normalise_single(self, value: &Value) -> NormaliseOutcome {
         let Self { settler, wanted, path, .. } = self;
         let settled = match wanted {
@@ -221,7 +222,7 @@ impl DocumentNormaliser<'_> {
         let mut known = KnownMembers::default();
         while let Some(name) = members.next_key::<String>()? {
             let here = ValuePath::Member(&path, &name);
-            // One of two values would be ignored silently.
+            // A name that is given twice is an error: one of its two values would be ignored silently.
             if !known.add_member_name(&name) {
                 return Err(A::Error::custom(format_args!("`{}` is given twice", shorten_text(&name))));
             }
@@ -250,7 +251,7 @@ impl DocumentNormaliser<'_> {
         members: &mut A,
     ) -> Result<WrittenMember, A::Error> {
         let before = self.text.len();
-        self.begin_member(first, name);
+        self.write_member_name(first, name);
         let begin = self.text.len();
         let wanted = WantedValue::from_field(field);
         let value = NormalisedValue { settler: self, wanted, path, may_be_absent: true };
@@ -269,7 +270,7 @@ impl DocumentNormaliser<'_> {
     }
 
     /// Writes the name of a member. `first` is where the members of its object begin.
-    fn begin_member(&mut self, first: usize, name: &str) {
+    fn write_member_name(&mut self, first: usize, name: &str) {
         if self.text.len() > first {
             self.text.push(',');
         }
@@ -314,7 +315,7 @@ impl DocumentNormaliser<'_> {
         // OTG makes `choice` optional, and clients differ: snappi writes it, hand-written documents often do not.
         match (&known.choice, members.as_slice()) {
             (None, [one]) => {
-                self.begin_member(first, "choice");
+                self.write_member_name(first, "choice");
                 self.text.extend(["\"", one, "\""]);
             }
             (None, [_, _, ..]) => {
@@ -333,7 +334,7 @@ impl DocumentNormaliser<'_> {
     }
 }
 
-/// Returns whether one insertion, removal or change turns `b` into `a`.
+/// Returns whether inserting, removing or replacing one byte turns `b` into `a`.
 fn differ_by_one_edit(a: &str, b: &str) -> bool {
     // After the common beginning, both must be equal except for the first byte of one or of both.
     let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();

@@ -213,7 +213,7 @@ fn json_text_and_values_are_settled_alike() {
     assert_eq!(std::mem::take(&mut complaints).into_lines(), expected, "in the order of the document");
     assert_eq!(normalise_config(b"{\"ports\": 1} x", &mut complaints), None);
     let [line] = &complaints.into_lines()[..] else { panic!("one complaint") };
-    assert!(line.starts_with("this is not a JSON document"), "{line}");
+    assert!(line.starts_with("the request is not a JSON document"), "{line}");
 }
 
 #[test]

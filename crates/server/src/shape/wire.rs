@@ -10,7 +10,8 @@ use prost_reflect::{
 };
 use serde_json::{Map, Number, Value};
 
-/// Decodes a message into JSON that is not settled yet. `None` after a complaint if it is no message of this type.
+/// Decodes a message into JSON that is not normalised yet. If the bytes are not a message of this type, adds a
+/// complaint and returns `None`.
 pub(crate) fn decode_message(
     bytes: &[u8],
     of: &MessageDescriptor,
@@ -19,14 +20,17 @@ pub(crate) fn decode_message(
     match DynamicMessage::decode(of.clone(), bytes) {
         Ok(decoded) => Some(message_to_json(&decoded, ValuePath::Root, complaints)),
         Err(error) => {
-            complaints
-                .add_complaint(ValuePath::Root, format!("this is not a message {}: {error}", of.name()));
+            complaints.add_complaint(
+                ValuePath::Root,
+                format!("the request is not a protobuf message `{}`: {error}", of.name()),
+            );
             None
         }
     }
 }
 
-/// Decodes the only member of a wrapper; paths begin in that member. Without it, the result is an empty object.
+/// Decodes the only member of a wrapper message. Paths in complaints begin in that member. If the member is absent,
+/// the result is an empty object.
 pub(crate) fn decode_member(
     bytes: &[u8],
     wrapper: &MessageDescriptor,
@@ -35,13 +39,15 @@ pub(crate) fn decode_member(
     let decoded = match DynamicMessage::decode(wrapper.clone(), bytes) {
         Ok(decoded) => decoded,
         Err(error) => {
-            complaints
-                .add_complaint(ValuePath::Root, format!("this is not a message {}: {error}", wrapper.name()));
+            complaints.add_complaint(
+                ValuePath::Root,
+                format!("the request is not a protobuf message `{}`: {error}", wrapper.name()),
+            );
             return None;
         }
     };
     for unknown in decoded.unknown_fields() {
-        unknown_member(wrapper, unknown, ValuePath::Root, complaints);
+        report_unknown_field(wrapper, unknown, ValuePath::Root, complaints);
     }
     let member = decoded.fields().next().map(|(_, member)| member);
     match member.and_then(Wire::as_message) {
@@ -58,7 +64,7 @@ fn message_to_json(
     let of = message.descriptor();
     // prost-reflect keeps fields that the descriptor does not have. No such field may be ignored silently.
     for unknown in message.unknown_fields() {
-        unknown_member(&of, unknown, path, complaints);
+        report_unknown_field(&of, unknown, path, complaints);
     }
     let mut members = Map::new();
     for (field, value) in message.fields() {
@@ -74,7 +80,7 @@ fn message_to_json(
             }
             value => match value_to_json(value, &field, here, complaints) {
                 Some(value) => value,
-                // Refused with a complaint, or an enumeration with 0, which means absent.
+                // The value was refused with a complaint, or is an enumeration with 0, which means absent.
                 None => continue,
             },
         };
@@ -83,14 +89,14 @@ fn message_to_json(
     Value::Object(members)
 }
 
-fn unknown_member(
+fn report_unknown_field(
     of: &MessageDescriptor,
     unknown: &UnknownField,
     path: ValuePath<'_>,
     complaints: &mut DocumentProblems,
 ) {
     let number = unknown.number();
-    match model::refused_member(of, number) {
+    match model::refused_member_name(of, number) {
         // Clients send defaults with every object that they touch: a refused flag that is off requests nothing.
         Some(_) if encodes_false(unknown) => {}
         Some(name) => {
@@ -158,7 +164,7 @@ fn enum_number_to_json(
         // In this model 0 is `unspecified`, which means absent.
         return (number != 0).then(|| Value::String(value.name().to_owned()));
     }
-    let message = match model::refused_value(of, number) {
+    let message = match model::refused_value_name(of, number) {
         Some(name) => format!("`{name}` is not supported: packetrig does not do this yet"),
         None => format!("value {number} is unknown"),
     };
@@ -166,7 +172,7 @@ fn enum_number_to_json(
     None
 }
 
-/// Encodes settled JSON as a message. An error is a bug: settled JSON always fits.
+/// Encodes normalised JSON as a message. An error is a bug: normalised JSON always fits.
 pub(crate) fn encode_message(document: &Value, of: &MessageDescriptor) -> Result<Vec<u8>, String> {
     build_message(document, of).map(|message| message.encode_to_vec())
 }
@@ -178,16 +184,16 @@ fn build_message(document: &Value, of: &MessageDescriptor) -> Result<DynamicMess
         let field = of.get_field_by_name(name).ok_or_else(|| format!("{} has no `{name}`", of.name()))?;
         let wire = match value {
             Value::Array(items) if field.is_list() => {
-                Wire::List(items.iter().map(|item| wire_value(item, &field)).collect::<Result<_, _>>()?)
+                Wire::List(items.iter().map(|item| json_to_wire(item, &field)).collect::<Result<_, _>>()?)
             }
-            value => wire_value(value, &field)?,
+            value => json_to_wire(value, &field)?,
         };
         message.try_set_field(&field, wire).map_err(|error| error.to_string())?;
     }
     Ok(message)
 }
 
-fn wire_value(value: &Value, field: &FieldDescriptor) -> Result<Wire, String> {
+fn json_to_wire(value: &Value, field: &FieldDescriptor) -> Result<Wire, String> {
     let wire = match (field.kind(), value) {
         (Kind::Message(of), value) => Some(Wire::Message(build_message(value, &of)?)),
         (Kind::Enum(of), Value::String(word)) => {
@@ -199,7 +205,7 @@ fn wire_value(value: &Value, field: &FieldDescriptor) -> Result<Wire, String> {
         (Kind::Uint32, value) => value.as_u64().and_then(|wide| u32::try_from(wide).ok()).map(Wire::U32),
         (Kind::Int32, value) => value.as_i64().and_then(|wide| i32::try_from(wide).ok()).map(Wire::I32),
         (Kind::Double, value) => value.as_f64().map(Wire::F64),
-        // The range was checked when the document was settled.
+        // The range was checked when the document was normalised.
         #[expect(clippy::cast_possible_truncation, reason = "the model's field is that wide")]
         (Kind::Float, value) => value.as_f64().map(|wide| Wire::F32(wide as f32)),
         _ => None,

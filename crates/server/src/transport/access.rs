@@ -18,11 +18,11 @@ pub(crate) struct AccessRules {
     certificates: bool,
 }
 
-/// The client of a connection, as far as it is known when it connects.
+/// What is known about a client when it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientPeer {
     pub(crate) key: PeerKey,
-    /// True if it needs no token, because the kernel names its user, who is allowed.
+    /// True if the client needs no token, because the kernel has identified its user as an allowed one.
     pub(crate) is_trusted: bool,
 }
 
@@ -38,9 +38,9 @@ pub(crate) enum PeerKey {
 /// Reason why a request was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientCredential {
-    /// It carried the token, which no web page knows.
+    /// The request carried the token, which no web page knows.
     Token,
-    /// It carried the token for viewers, which permits only looking.
+    /// The request carried the token for viewers, which only permits viewing.
     ViewToken,
     /// The connection suffices: its user, its certificate, or because anyone is admitted.
     Connection,

@@ -1,4 +1,5 @@
-//! Bodies of requests and responses: requests have a minimum rate and limited memory, and the end of each response is noted.
+//! Bodies of requests and responses. The body of a request has a minimum rate and limited memory. The end of
+//! each response is recorded.
 
 use super::rejections::{RejectionCause, RejectionCounters};
 use super::slots::{ConnectionRecord, ConnectionSlots};
@@ -62,7 +63,7 @@ impl BodyFault {
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::TooSlow => "the body of the request arrived too slowly",
-            Self::NoMemory => "the server is reading as many large requests as it can: try again",
+            Self::NoMemory => "the server is reading as many large requests as it can; try again later",
         }
     }
 
@@ -147,7 +148,7 @@ impl Body for PacedBody {
     }
 }
 
-/// A request from its head to the end of its response.
+/// Tracks a request from its head to the end of its response, and counts it in the record of its connection.
 #[derive(Debug)]
 pub(crate) struct RequestGuard {
     record: Arc<ConnectionRecord>,
@@ -177,7 +178,7 @@ impl RequestGuard {
     }
 
     /// Notes that the request was admitted. Until its response has ended, its connection is not closed to make room.
-    pub(crate) fn record_admission_of_request(&mut self) {
+    pub(crate) fn mark_request_admitted(&mut self) {
         if !self.is_served {
             self.record.being_served.fetch_add(1, Ordering::AcqRel);
         }
@@ -226,7 +227,7 @@ impl Drop for RequestGuard {
     }
 }
 
-/// A response's body, of the API or of a refusal, with the guard of its request.
+/// The body of a response, from the API or of a refusal, with the guard of its request.
 pub(crate) struct TrackedBody<B> {
     inner: TrackedBodyContent<B>,
     guard: RequestGuard,

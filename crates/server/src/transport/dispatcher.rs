@@ -22,8 +22,8 @@ impl CallDispatcher {
         Self { tester, turn: Arc::default() }
     }
 
-    /// Reads, performs and writes a call on a thread that may block. A change runs to its end even if the caller goes away: the
-    /// thread holds the lock, not the caller's future.
+    /// Reads a call, performs it and writes its answer on a thread that may block. A change runs to its end even if
+    /// the client disconnects, because the thread holds the lock, not the future of the caller.
     pub(crate) async fn dispatch_call<T: Send + 'static>(
         &self,
         call: ApiCall,
@@ -43,7 +43,7 @@ impl CallDispatcher {
         performed.await.unwrap_or_else(|_| Err(panic_refusal(call.name())))
     }
 
-    /// The same for a change that is no call of the OTG API. `name` is used in errors.
+    /// Performs a change that is not a call of the OTG API, in the same way. `name` is used in errors.
     pub(crate) async fn dispatch_change<T: Send + 'static>(
         &self,
         name: &str,

@@ -57,7 +57,7 @@ where
         let body = guard.pace_body(body, &self.shared.deadlines, &self.shared.counters);
         match self.shared.policy.check_request(&self.record.peer, &head) {
             Ok(credential) => {
-                guard.record_admission_of_request();
+                guard.mark_request_admitted();
                 self.record_admission(credential);
                 // The page needs the credential, so that it shows only actions that this client may perform.
                 head.extensions.insert(credential);

@@ -1,4 +1,4 @@
-//! Calls over gRPC: eleven, and seven of them also in slices (`stream…`).
+//! The eleven calls over gRPC. Seven of them also exist as `stream…`, with the request or the answer in slices.
 //!
 //! For tonic, messages are bytes. They are decoded with the descriptor, which keeps unknown fields, so that they can be refused.
 
@@ -33,7 +33,7 @@ pub(crate) struct GrpcService {
     pub(crate) most_request_bytes: usize,
 }
 
-/// One rpc: the call behind it, and which direction is in slices.
+/// An rpc: its API call, and whether its request or its response is sent in slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct GrpcMethod {
     call: ApiCall,
@@ -41,7 +41,7 @@ struct GrpcMethod {
     sliced_response: bool,
 }
 
-/// The rpc of a path.
+/// Finds the rpc with this path.
 fn find_rpc(path: &str) -> Option<GrpcMethod> {
     // The path of a gRPC call is the full name of its service and then its own.
     let name = path.strip_prefix("/otg.Openapi/")?;
@@ -49,7 +49,7 @@ fn find_rpc(path: &str) -> Option<GrpcMethod> {
     let is_sliced = sliced.is_some();
     let name = sliced.unwrap_or(name);
     let call = ApiCall::ALL.into_iter().find(|call| call.name() == name)?;
-    // The model has `stream…` twins of these calls only, each sliced in one direction.
+    // The model has `stream…` variants of these calls only. Each is sliced in one direction.
     let request = matches!(call, ApiCall::SetConfig | ApiCall::SetControlState | ApiCall::SetControlAction);
     let response =
         matches!(call, ApiCall::GetConfig | ApiCall::GetMetrics | ApiCall::GetStates | ApiCall::GetCapture);
@@ -69,8 +69,10 @@ impl hyper::service::Service<http::Request<PacedBody>> for GrpcService {
         Box::pin(async move {
             let Some(rpc) = find_rpc(request.uri().path()) else {
                 let path = request.uri().path();
-                return Ok(grpc_status(&TesterRefusal::not_implemented(format!("there is no call {path}")))
-                    .into_http());
+                return Ok(grpc_status(&TesterRefusal::not_implemented(format!(
+                    "there is no gRPC call `{path}`"
+                )))
+                .into_http());
             };
             let most = service.most_request_bytes;
             // The limit is for the document; the message around it adds a few bytes.
@@ -110,7 +112,7 @@ impl tonic::server::StreamingService<Bytes> for RpcHandler {
                     Box::pin(slices.map(|piece| match piece {
                         Ok(piece) => Ok(data_message(&piece)),
                         Err(error) => Err(grpc_status(&TesterRefusal::internal(format!(
-                            "the capture ended early: {error}"
+                            "the capture cannot be read to its end: {error}"
                         )))),
                     }))
                 }
@@ -130,11 +132,13 @@ async fn collect_request(
     let mut is_first = true;
     while let Some(message) = messages.message().await? {
         if rpc.sliced_request {
-            whole.extend_from_slice(&slice_bytes(&message)?);
+            whole.extend_from_slice(&decode_slice(&message)?);
         } else if is_first {
             whole = message.to_vec();
         } else {
-            return Err(grpc_status(&TesterRefusal::validation("this call must have exactly one message")));
+            return Err(grpc_status(&TesterRefusal::validation(
+                "this call needs exactly one request message",
+            )));
         }
         is_first = false;
         // tonic limits each message; this limits all slices together.
@@ -146,11 +150,11 @@ async fn collect_request(
     Ok(whole)
 }
 
-/// The bytes of a slice.
-fn slice_bytes(message: &[u8]) -> Result<Bytes, Status> {
+/// Decodes a slice, a message `Data`, and returns its bytes.
+fn decode_slice(message: &[u8]) -> Result<Bytes, Status> {
     let of = shape::message_descriptor("Data");
     let data = prost_reflect::DynamicMessage::decode(of, message)
-        .map_err(|error| invalid_status(format!("this is not a message Data: {error}")))?;
+        .map_err(|error| invalid_status(format!("a slice is not a protobuf message `Data`: {error}")))?;
     if let Some(unknown) = data.unknown_fields().next() {
         return Err(invalid_status(format!("field {} of Data is unknown", unknown.number())));
     }
@@ -162,11 +166,11 @@ fn invalid_status(error: String) -> Status {
     grpc_status(&TesterRefusal::validation(error))
 }
 
-fn bug_refusal(error: String) -> TesterRefusal {
+fn internal_error(error: String) -> TesterRefusal {
     TesterRefusal::internal(format!("{error}: this is a bug in packetrig"))
 }
 
-/// A request with a message of protobuf.
+/// A request that is a protobuf message.
 struct MessageRequest {
     rpc: GrpcMethod,
     bytes: Vec<u8>,
@@ -176,7 +180,7 @@ impl MessageRequest {
     fn decode_document(&self, complaints: &mut DocumentProblems) -> Option<serde_json::Value> {
         let Self { rpc, bytes } = self;
         match rpc.call.request_message() {
-            // Slices are parts of the document itself, without the wrapper that a single request has.
+            // Joined slices are the document itself, without the wrapper that a request in one message has.
             Some(of) if rpc.sliced_request => shape::decode_message(bytes, &of, complaints),
             Some(_) => {
                 let wrapper = shape::message_descriptor(&format!("{}Request", rpc.call.name()));
@@ -220,12 +224,12 @@ fn write_reply(rpc: GrpcMethod, reply: ApiReply) -> Result<GrpcAnswer, TesterRef
         ApiReply::Document(document) => document,
     };
     if rpc.sliced_response {
-        return Ok(split_into_slices(&shape::encode_message(&document, &of).map_err(bug_refusal)?));
+        return Ok(split_into_slices(&shape::encode_message(&document, &of).map_err(internal_error)?));
     }
     let wrapper = shape::message_descriptor(&format!("{}Response", rpc.call.name()));
     // A response has exactly one field. Its name depends on the rpc, so the descriptor tells it.
     let name = wrapper.fields().next().map(|field| field.name().to_owned()).unwrap_or_default();
-    let bytes = shape::encode_message(&json!({ name: document }), &wrapper).map_err(bug_refusal)?;
+    let bytes = shape::encode_message(&json!({ name: document }), &wrapper).map_err(internal_error)?;
     Ok(GrpcAnswer::Messages(vec![bytes.into()]))
 }
 
@@ -346,7 +350,7 @@ mod tests {
     fn slices_are_valid_model_messages() {
         for length in [0, 1, 127, 128, 70_000] {
             let bytes = vec![7; length];
-            assert_eq!(slice_bytes(&data_message(&bytes)).expect("a slice"), bytes);
+            assert_eq!(decode_slice(&data_message(&bytes)).expect("a slice"), bytes);
         }
     }
 }

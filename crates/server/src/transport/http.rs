@@ -39,8 +39,8 @@ pub(crate) fn build_router(
     page_routes(page)
         .merge(otg.unwrap_or_default())
         // axum's own answers have no body; clients expect OTG's `Error`.
-        .fallback(unknown_path)
-        .method_not_allowed_fallback(wrong_method)
+        .fallback(answer_unknown_path)
+        .method_not_allowed_fallback(answer_wrong_method)
 }
 
 fn otg_routes(dispatcher: CallDispatcher, most_request_bytes: usize) -> Router {
@@ -115,7 +115,7 @@ enum HttpAnswer {
     File(CaptureFile),
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the form that the dispatcher asks for")]
+#[expect(clippy::unnecessary_wraps, reason = "the dispatcher requires a function that returns a `Result`")]
 fn write_reply(reply: ApiReply) -> Result<HttpAnswer, TesterRefusal> {
     Ok(match reply {
         ApiReply::Document(document) => HttpAnswer::Json(shape::format_json(&document)),
@@ -153,8 +153,8 @@ fn incomplete_body_response(error: &(dyn std::error::Error + 'static)) -> Respon
     }
 }
 
-/// Sends a file. If its beginning cannot be read, the answer is an error. If it breaks off later, so does the connection: the status was
-/// sent already, and the client must notice.
+/// Sends a file. If its beginning cannot be read, the answer is an error. If reading fails later, the connection is
+/// closed, so that the client notices: the status was already sent.
 async fn file_response(file: CaptureFile) -> Response {
     let length = file.length;
     let mut pieces = stream_file_pieces(file, CAPTURE_PIECE_BYTES);
@@ -170,18 +170,18 @@ async fn file_response(file: CaptureFile) -> Response {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     if let Some(length) = length {
-        // A client that knows the length notices when the file breaks off.
+        // A client that knows the length notices if the file is incomplete.
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     response
 }
 
-async fn unknown_path(request: http::Request<Body>) -> Response {
+async fn answer_unknown_path(request: http::Request<Body>) -> Response {
     let message = format!("nothing is served at {}; see /docs", request.uri().path());
     error_response(StatusCode::NOT_FOUND, &message)
 }
 
-async fn wrong_method(request: http::Request<Body>) -> Response {
+async fn answer_wrong_method(request: http::Request<Body>) -> Response {
     let message = format!("{} does not accept {}; see /docs", request.uri().path(), request.method());
     error_response(StatusCode::METHOD_NOT_ALLOWED, &message)
 }

@@ -1,4 +1,4 @@
-//! The same server without sockets, for fuzzing: the bytes of a connection in, bytes out.
+//! The server without sockets, for fuzzing: it gets the bytes of a connection and returns the bytes of the answer.
 
 use super::access::{ClientPeer, PeerKey};
 use super::body::{BoxError, PacedBody};
@@ -42,13 +42,13 @@ impl InMemoryServer {
 
     /// The answer of an HTTP/1.1 connection that sends these bytes and nothing more.
     pub fn answer_http(&self, bytes: &[u8]) -> Vec<u8> {
-        let shared = self.transports.shared_transport(CallProtocol::Http);
+        let shared = self.transports.build_shared_transport(CallProtocol::Http);
         self.answer_request_bytes(bytes, shared, self.transports.http_routes())
     }
 
-    /// The same over HTTP/2 with gRPC.
+    /// The answer of an HTTP/2 connection for gRPC that sends these bytes and nothing more.
     pub fn answer_grpc(&self, bytes: &[u8]) -> Vec<u8> {
-        let shared = self.transports.shared_transport(CallProtocol::Grpc);
+        let shared = self.transports.build_shared_transport(CallProtocol::Grpc);
         let service = self.transports.grpc_service();
         service.map(|service| self.answer_request_bytes(bytes, shared, service)).unwrap_or_default()
     }

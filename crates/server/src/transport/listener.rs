@@ -40,13 +40,14 @@ pub(crate) struct TransportListener {
     pub(crate) grace: Duration,
 }
 
-/// The protocol's implementation. Deadlines are the business of [`ConnectionWatch`].
+/// Configures the implementation of HTTP/1 or HTTP/2 for a protocol. [`ConnectionWatch`] enforces the deadlines.
 pub(crate) fn connection_builder(protocol: CallProtocol) -> Builder<TokioExecutor> {
     let builder = Builder::new(TokioExecutor::new());
     match protocol {
         CallProtocol::Http => {
             let mut builder = builder.http1_only();
-            // The watch has the deadlines: it distinguishes a slow head from an idle connection.
+            // The connection watch has this deadline instead, because it distinguishes a slow head from an idle
+            // connection.
             builder.http1().header_read_timeout(None).max_buf_size(MAX_REQUEST_HEAD_BYTES as usize);
             builder
         }
@@ -68,7 +69,7 @@ pub(crate) fn connection_builder(protocol: CallProtocol) -> Builder<TokioExecuto
 }
 
 impl TransportListener {
-    /// Serves until `stop`, then until calls in progress have ended or the grace is over.
+    /// Serves connections until `stop`, then waits until calls in progress have ended, for at most the grace time.
     pub(crate) async fn serve_connections<S, B>(self, api: S, mut stop: watch::Receiver<bool>)
     where
         S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -112,7 +113,7 @@ impl TransportListener {
     }
 }
 
-/// Returns when the server is to end.
+/// Waits until the server must stop.
 async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await);
 }

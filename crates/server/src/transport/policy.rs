@@ -49,7 +49,7 @@ impl RequestPolicy {
         peer: &ClientPeer,
         head: &Parts,
     ) -> Result<ClientCredential, RequestRejection> {
-        check_length(head)?;
+        check_head_length(head)?;
         if self.protocol == CallProtocol::Http && page::is_page_file(head) {
             return self.check_page_file(head).map(|()| ClientCredential::PublicFile);
         }
@@ -66,18 +66,18 @@ impl RequestPolicy {
             status: StatusCode::UNAUTHORIZED,
             message: self.access.refusal_hint(peer),
         })?;
-        if credential == ClientCredential::ViewToken && !self.permits_viewers(head) {
+        if credential == ClientCredential::ViewToken && !self.is_open_to_viewers(head) {
             return Err(RequestRejection {
                 cause: RejectionCause::Token,
                 status: StatusCode::FORBIDDEN,
-                message: "this token permits only looking; send the token of --token-file".to_owned(),
+                message: "this token only permits viewing; send the token of --token-file".to_owned(),
             });
         }
         self.check_content_type(head)?;
         Ok(credential)
     }
 
-    fn permits_viewers(&self, head: &Parts) -> bool {
+    fn is_open_to_viewers(&self, head: &Parts) -> bool {
         self.protocol == CallProtocol::Http && page::is_viewing_request(head)
     }
 
@@ -166,13 +166,16 @@ impl RequestPolicy {
         Err(RequestRejection {
             cause: RejectionCause::ContentType,
             status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            message: format!("send `Content-Type: {wanted}`; with curl, use --json instead of --data"),
+            message: format!(
+                "the content type of the request is not accepted; send `Content-Type: {wanted}` \
+                 (with curl, use --json instead of --data)"
+            ),
         })
     }
 }
 
 /// Refuses a head that is longer than the documentation says. The transports have other limits, which are in units of their buffers.
-fn check_length(head: &Parts) -> Result<(), RequestRejection> {
+fn check_head_length(head: &Parts) -> Result<(), RequestRejection> {
     let target = head.uri.path_and_query().map_or(0, |path| path.as_str().len());
     // Space for the other bytes on the wire: `GET`, `HTTP/1.1`, colons, spaces and line ends.
     let lines = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
@@ -184,7 +187,7 @@ fn check_length(head: &Parts) -> Result<(), RequestRejection> {
         cause: RejectionCause::LongHead,
         status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         message: format!(
-            "the head of the request is longer than {} KiB, the limit",
+            "the head of the request is longer than the limit of {} KiB",
             MAX_REQUEST_HEAD_BYTES >> 10
         ),
     })

@@ -46,7 +46,7 @@ pub(super) fn build_refusal_json(code: u16, kind: RefusalKind, errors: &[String]
 /// A refusal as a gRPC status. If it cannot carry all errors, it says how many are missing.
 pub(super) fn grpc_status(refusal: &TesterRefusal) -> tonic::Status {
     let code = refusal.kind.grpc_code();
-    let whole = as_json(refusal.kind, &refusal.errors);
+    let whole = refusal_to_json_text(refusal.kind, &refusal.errors);
     if wire_length(&whole) <= MAX_ENCODED_STATUS_BYTES {
         return tonic::Status::new(code, whole);
     }
@@ -65,12 +65,12 @@ pub(super) fn grpc_status(refusal: &TesterRefusal) -> tonic::Status {
     // The client must not take a shortened list for a complete one.
     let more = refusal.errors.len() - kept.len();
     if more > 0 {
-        kept.push(format!("{more} more problems are not listed: HTTP lists them"));
+        kept.push(format!("{more} more problems are not listed; over HTTP, all are listed"));
     }
-    tonic::Status::new(code, as_json(refusal.kind, &kept))
+    tonic::Status::new(code, refusal_to_json_text(refusal.kind, &kept))
 }
 
-fn as_json(kind: RefusalKind, errors: &[String]) -> String {
+fn refusal_to_json_text(kind: RefusalKind, errors: &[String]) -> String {
     // gRPC codes are 0 to 16.
     let code = u16::try_from(kind.grpc_code() as i32).unwrap_or_default();
     shape::format_json(&build_refusal_json(code, kind, errors))
@@ -91,7 +91,7 @@ fn wire_length_of_char(c: char) -> usize {
     }
 }
 
-/// A text of at most `length` bytes on the wire.
+/// Shortens a text to at most `length` bytes on the wire.
 fn shorten_for_wire(text: &str, length: usize) -> String {
     if wire_length(text) <= length {
         return text.to_owned();
@@ -150,7 +150,7 @@ mod tests {
         let last = listed.last().and_then(Value::as_str).expect("a text");
         assert_eq!(
             last,
-            format!("{} more problems are not listed: HTTP lists them", 5_000 - (listed.len() - 1))
+            format!("{} more problems are not listed; over HTTP, all are listed", 5_000 - (listed.len() - 1))
         );
         assert!(header_length(&status) < 8_000);
     }

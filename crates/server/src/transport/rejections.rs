@@ -12,7 +12,7 @@ pub enum RejectionCause {
     Host,
     /// A web page of another origin made the request.
     Origin,
-    /// The content type is none that the API accepts.
+    /// The API does not accept the content type.
     ContentType,
     /// The head of the request is longer than it may be.
     LongHead,
@@ -24,13 +24,13 @@ pub enum RejectionCause {
     SlowBody,
     /// The client read a response more slowly than the minimum rate.
     SlowReader,
-    /// The requests in progress need more memory than they may have together.
+    /// The requests in progress need more memory than all requests together may use.
     Memory,
     /// Too many refused requests on one connection.
     TooManyRefusals,
     /// The client has as many busy connections as one client may have.
     PeerLimit,
-    /// Clients with precedence have all connections.
+    /// All connections that this client could get are busy, or belong to clients with precedence.
     AllTaken,
     /// Closed to make room for a new connection: it was idle the longest.
     MadeRoom,
@@ -79,7 +79,7 @@ impl RejectionCause {
         }
     }
 
-    /// Text of the cause in reports, after a number.
+    /// Text of the cause in reports. It follows the number of refusals.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Token => "without the token",
@@ -87,15 +87,15 @@ impl RejectionCause {
             Self::Origin => "from web pages",
             Self::ContentType => "with a wrong content type",
             Self::LongHead => "with a request head that is too long",
-            Self::Handshake => "without encryption in time",
+            Self::Handshake => "without a TLS handshake in time",
             Self::Head => "without a request in time",
             Self::SlowBody => "with too slow a body",
-            Self::SlowReader => "that took the response too slowly",
+            Self::SlowReader => "that read the response too slowly",
             Self::Memory => "because request memory was full",
             Self::TooManyRefusals => "after too many refused requests",
             Self::PeerLimit => "beyond the connection limit of one client",
             Self::AllTaken => "while all connections were taken",
-            Self::MadeRoom => "closed idle to make room",
+            Self::MadeRoom => "closed while idle to make room for others",
             Self::Idle => "closed after being idle",
         }
     }

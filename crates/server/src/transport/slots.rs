@@ -19,7 +19,7 @@ const MAX_TOKEN_HOLDERS: usize = 64;
 pub(crate) struct ConnectionRecord {
     id: u64,
     pub(crate) peer: ClientPeer,
-    /// Trusted when it connected, or since a request had the token.
+    /// True if the client was trusted when it connected, or since one of its requests had the token.
     is_trusted: AtomicBool,
     /// True once a request was admitted.
     pub(crate) was_admitted: AtomicBool,
@@ -27,18 +27,18 @@ pub(crate) struct ConnectionRecord {
     pub(crate) bytes_written: AtomicU64,
     /// True while bytes wait because the client does not read.
     pub(crate) is_write_blocked: AtomicBool,
-    /// Heads of requests so far.
+    /// Number of requests so far whose heads have arrived.
     pub(crate) requests: AtomicU64,
     /// Requests whose responses have not ended.
     pub(crate) in_flight: AtomicUsize,
-    /// Admitted requests among these.
+    /// Requests that were admitted, among those in [`Self::in_flight`].
     pub(crate) being_served: AtomicUsize,
     /// Requests whose responses wait for the client to read.
     pub(crate) unfetched: AtomicUsize,
     /// [`Self::bytes_read`] when the last response ended.
     pub(crate) read_when_idle: AtomicU64,
     pub(crate) refused: AtomicU64,
-    /// Time of the last beginning or end of a request, by [`ConnectionSlots::clock`].
+    /// Time when a request last began or ended, by [`ConnectionSlots::clock`].
     active_at: AtomicU64,
     close: Mutex<Option<RejectionCause>>,
     closing: Notify,
@@ -67,7 +67,7 @@ impl ConnectionRecord {
         self.being_served.load(Ordering::Acquire) == 0
     }
 
-    /// Makes the task that serves it close it.
+    /// Tells the task that serves the connection to close it.
     pub(crate) fn request_close(&self, cause: RejectionCause) {
         let mut close = self.close.lock().unwrap_or_else(PoisonError::into_inner);
         // `notify_one` keeps a permit if no task waits yet, so a close before the wait is not lost.
@@ -75,7 +75,7 @@ impl ConnectionRecord {
         self.closing.notify_one();
     }
 
-    /// Waits until it must be closed.
+    /// Waits until the connection must be closed, and returns the cause.
     pub(crate) async fn wait_for_close(&self) -> RejectionCause {
         loop {
             let close = *self.close.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,7 +126,7 @@ impl Drop for ConnectionSlot {
 impl ConnectionSlots {
     pub(crate) fn new(most: usize) -> Arc<Self> {
         let slots = Self {
-            // With a limit of 0, trusted clients would wait for ever.
+            // With a limit of 0, trusted clients would wait forever.
             most: most.max(1),
             table: Mutex::default(),
             token_holders: Mutex::default(),
@@ -153,10 +153,11 @@ impl ConnectionSlots {
         self.freed.notified().await;
     }
 
-    /// Decides about a new connection. It may close another one for it.
+    /// Decides whether a new connection is admitted, must wait or is refused. May close an idle
+    /// connection to make room.
     pub(crate) fn admit_peer(self: &Arc<Self>, peer: ClientPeer) -> SlotAdmission {
         let mut table = self.lock_table();
-        if let Err(outcome) = self.close_connection_for(&mut table, &peer) {
+        if let Err(outcome) = self.make_room_for_peer(&mut table, &peer) {
             return outcome;
         }
         // Ids come from the clock of activity, so a new connection counts as active just now.
@@ -166,7 +167,9 @@ impl ConnectionSlots {
         SlotAdmission::Admitted(ConnectionSlot { slots: Arc::clone(self), record })
     }
 
-    fn close_connection_for(
+    /// Closes an idle connection if the new one needs its slot. The error says that the new one must
+    /// wait or is refused.
+    fn make_room_for_peer(
         &self,
         table: &mut BTreeMap<u64, Arc<ConnectionRecord>>,
         peer: &ClientPeer,

@@ -44,7 +44,7 @@ impl ServerIdentity {
         Ok(Self { chain: vec![made.cert.der().clone()], key: key.into() })
     }
 
-    /// The acceptor for connections of one protocol, by its ALPN name.
+    /// Builds the acceptor for connections of one protocol. `protocol`: its ALPN name.
     pub(crate) fn build_acceptor(
         &self,
         client_ca: Option<&Path>,
@@ -59,7 +59,7 @@ impl ServerIdentity {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let mut roots = RootCertStore::empty();
-                for authority in read_certificates(path, "the authorities of clients")? {
+                for authority in read_certificates(path, "the certificates of client authorities")? {
                     roots.add(authority).map_err(tls_error)?;
                 }
                 // This verifier refuses clients that show no certificate.
@@ -82,7 +82,7 @@ fn tls_error(error: impl std::fmt::Display) -> Error {
 fn read_certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'static>>, Error> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let read = read.map_err(|error| file_error(what, path, error))?;
-    // A file without certificates is no error for the reader of PEM: it only finds none.
+    // The PEM reader does not report an error for a file without certificates, so this is checked here.
     if read.is_empty() {
         return Err(file_error(what, path, pem::Error::NoItemsFound));
     }

@@ -1,4 +1,4 @@
-//! Decides when a connection must be closed, from its activity between two checks. Pure.
+//! Decides when a connection must be closed, from its activity between two checks. Reads no clock.
 
 use super::policy::CallProtocol;
 use super::rejections::RejectionCause;
@@ -69,7 +69,8 @@ impl ConnectionWatch {
         }
     }
 
-    /// The interval between two checks: an eighth of the shortest deadline, so that none is missed by more than that.
+    /// Interval between two checks: an eighth of the shortest deadline, but 5 ms to 1 s. A connection outlives its
+    /// deadline by one interval at most.
     pub(crate) fn connection_check_interval(deadlines: &ClientDeadlines) -> Duration {
         let shortest =
             deadlines.first.min(deadlines.idle).min(deadlines.idle_stranger).min(deadlines.response);
@@ -84,7 +85,7 @@ impl ConnectionWatch {
     ) -> Option<RejectionCause> {
         // Slow readers are found before the check for busy connections: a client that does not read keeps its
         // own request busy.
-        if self.has_slow_reader(now, step) {
+        if self.update_slow_reader(now, step) {
             return Some(RejectionCause::SlowReader);
         }
         // A request that began and ended between two checks resets the deadlines, too.
@@ -119,7 +120,8 @@ impl ConnectionWatch {
         }
     }
 
-    fn has_slow_reader(&mut self, now: ConnectionProgress, step: Duration) -> bool {
+    /// Advances the time for which the client has not read enough. Returns whether it has missed its deadline.
+    fn update_slow_reader(&mut self, now: ConnectionProgress, step: Duration) -> bool {
         // Apart from its send buffer, the kernel accepts bytes only as the client reads.
         let taken = now.bytes_written.saturating_sub(self.written_before);
         if !now.waits_for_client || taken >= self.deadlines.response_bytes {

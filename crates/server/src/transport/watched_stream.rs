@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A stream that notes in its record how much was read and written, and whether the client does not read.
+/// A stream that counts in the record of its connection the bytes that were read and written, and marks whether the
+/// client does not read.
 pub(crate) struct WatchedStream<S> {
     inner: S,
     record: Arc<ConnectionRecord>,

@@ -52,7 +52,9 @@ fn events_and_updates_work_over_http_and_tls() {
         let mut events = client.follow_events("/api/v1/events").unwrap();
         for name in ["history", "live", "live"] {
             let event =
-                std::iter::from_fn(|| Some(events.next(Duration::from_millis(50)).unwrap())).flatten().next();
+                std::iter::from_fn(|| Some(events.wait_for_event(Duration::from_millis(50)).unwrap()))
+                    .flatten()
+                    .next();
             assert_eq!(event.unwrap().name, name);
         }
     }

@@ -176,7 +176,7 @@ fn thousands_of_errors_fit_a_status() {
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     let read: serde_json::Value = serde_json::from_str(refused.message()).unwrap();
     let last = read["errors"].as_array().unwrap().last().unwrap().as_str().unwrap().to_owned();
-    assert!(last.ends_with("more problems are not listed: HTTP lists them"), "{last}");
+    assert!(last.ends_with("more problems are not listed; over HTTP, all are listed"), "{last}");
 }
 
 #[test]
@@ -190,7 +190,10 @@ fn unknown_wrapper_members_are_refused() {
         assert!(refused.message().contains("field 10 of"), "{refused}");
     }
     let nonsense = call(&served, "SetConfig", vec![vec![0xff; 9]]).unwrap_err();
-    assert!(nonsense.message().contains("this is not a message SetConfigRequest"), "{nonsense}");
+    assert!(
+        nonsense.message().contains("the request is not a protobuf message `SetConfigRequest`"),
+        "{nonsense}"
+    );
 }
 
 #[test]

@@ -161,7 +161,7 @@ fn unknown_call_returns_standard_error_form() {
     assert_eq!(call(http, "DELETE", "/config", "").status, 405);
     let broken = call(http, "POST", "/config", "{");
     assert_eq!(broken.status, 400);
-    assert!(broken.errors()[0].starts_with("this is not a JSON document"), "{:?}", broken.errors());
+    assert!(broken.errors()[0].starts_with("the request is not a JSON document"), "{:?}", broken.errors());
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn nan_metric_is_an_internal_error() {
     let served = Served::start(plain());
     let body = r#"{"port":{"port_names":["not-a-number"]}}"#;
     let refused = call(served.bound.http, "POST", "/monitor/metrics", body);
-    assert_eq!(refused.errors(), ["frames_tx_rate is NaN: this is a bug in packetrig"]);
+    assert_eq!(refused.errors(), ["metric `frames_tx_rate` is NaN: this is a bug in packetrig"]);
     assert_eq!(refused.status, 500);
 }
 

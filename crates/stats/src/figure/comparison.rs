@@ -1,4 +1,4 @@
-//! The figures of two results side by side, and whether the later ones are worse than allowed.
+//! Compares the figures of two results, and judges whether the later ones are worse than allowed.
 
 use super::{
     AllowedChange, BetterDirection, FigureLimits, ReportFigure, figure_title, format_figure_value,
@@ -7,17 +7,17 @@ use super::{
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Change of a figure between two results.
+/// The change of a figure between two results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FigureChange {
     Better,
     Worse,
-    /// Equal, or no further apart than both may be wrong.
+    /// The values are equal, or their difference is within their common uncertainty.
     Same,
-    /// It changed, and no value of it is better.
+    /// The value changed, but neither higher nor lower values are better.
     Different,
-    /// One of the values is not known.
+    /// One of the two values is not known.
     Unknown,
     /// Only the later result has the figure.
     New,
@@ -36,18 +36,18 @@ impl FigureChange {
     }
 }
 
-/// Verdict on a limit.
+/// The verdict of a figure on its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum FigureVerdict {
     Pass,
-    /// A value is not known, or the excess is no more than both values may be wrong.
+    /// A value is not known, or the figure exceeds its limit by no more than the uncertainty of the difference.
     Unknown,
     Fail,
 }
 
 impl FigureVerdict {
-    /// Returns the word for users. Programs read the serialised form: `UNKNOWN`.
+    /// Returns the word that users see. Programs read the serialised form: `UNKNOWN`.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Pass => "PASS",
@@ -63,7 +63,7 @@ impl fmt::Display for FigureVerdict {
     }
 }
 
-/// A figure of two results.
+/// The comparison of one figure in two results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComparedFigure {
     pub name: String,
@@ -74,37 +74,38 @@ pub struct ComparedFigure {
     pub before: Option<f64>,
     /// Value in the later result; absent if it is not known.
     pub after: Option<f64>,
-    /// `after` less `before`.
+    /// `after` minus `before`.
     pub difference: Option<f64>,
-    /// The difference in percent of `before`; absent if that is zero.
+    /// The difference in percent of `before`; absent if `before` is zero.
     pub percent: Option<f64>,
-    /// Bound of the error of the difference; absent if neither value has one.
+    /// Error bound of the difference; absent if neither value has one.
     pub uncertainty: Option<f64>,
     pub change: FigureChange,
-    /// The largest allowed worsening; absent if the figure is not judged.
+    /// The limit: by how much the figure may become worse; absent if the figure is not judged.
     pub limit: Option<String>,
-    /// Verdict on the limit; absent if it is not judged.
+    /// The verdict on the limit; absent if the figure is not judged.
     pub verdict: Option<FigureVerdict>,
 }
 
 impl ComparedFigure {
-    /// Name and subject: `throughput of 64 B`.
+    /// Returns name and subject of the figure: `throughput of 64 B`.
     pub fn title(&self) -> String {
         figure_title(&self.name, &self.subject)
     }
 
-    /// Explains why its verdict is not PASS, in words with the numbers.
+    /// Explains, with the numbers, why the verdict is not PASS; `None` if it is PASS or if the figure is not judged.
     pub fn reason(&self) -> Option<String> {
         let verdict = self.verdict.filter(|verdict| *verdict != FigureVerdict::Pass)?;
         let words = |value: Option<f64>| {
             value.map_or_else(|| "unknown".to_owned(), |value| format_figure_value(value, &self.unit))
         };
         let percent = self.percent.map(|percent| format!(" ({})", format_signed_percent(percent)));
-        let limit = self.limit.as_ref().map(|limit| format!(", allowed is {limit} worse"));
+        let limit = self.limit.as_ref().map(|limit| format!("; at most {limit} worse is allowed"));
         let is_doubtful = verdict == FigureVerdict::Unknown && self.difference.is_some();
         let doubt = self.uncertainty.filter(|_| is_doubtful);
-        let doubt = doubt
-            .map(|doubt| format!("; the values may be wrong by {}", format_figure_value(doubt, &self.unit)));
+        let doubt = doubt.map(|doubt| {
+            format!("; the difference may be wrong by {}", format_figure_value(doubt, &self.unit))
+        });
         let first = format!("{}: {} before, {} now", self.title(), words(self.before), words(self.after));
         Some([Some(first), percent, limit, doubt].into_iter().flatten().collect())
     }
@@ -113,11 +114,11 @@ impl ComparedFigure {
 /// The figures of two results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FigureComparison {
-    /// Figures in the order of the earlier result, then figures that only the later one has.
+    /// The figures in the order of the earlier result, followed by the figures that only the later result has.
     pub figures: Vec<ComparedFigure>,
-    /// Figures with a limit that neither result has.
+    /// Names of the figures that have a limit of their own and that neither result has.
     pub missing: Vec<String>,
-    /// The worst verdict; PASS if nothing is judged.
+    /// The worst verdict of all figures; PASS if no figure is judged.
     pub verdict: FigureVerdict,
 }
 
@@ -129,28 +130,28 @@ pub fn compare_figures(
 ) -> FigureComparison {
     let later = |figure: &ReportFigure| after.iter().find(|other| other.is_same_figure_as(figure));
     let in_both = before.iter().map(|figure| compare_figure(Some(figure), later(figure), limits));
-    // Figures that only the later result has are listed, too, so that none disappears.
+    // Figures that only the later result has are listed, too, so that no figure is left out.
     let only_later =
         after.iter().filter(|figure| !before.iter().any(|other| other.is_same_figure_as(figure)));
     let only_later = only_later.map(|figure| compare_figure(None, Some(figure), limits));
     let figures: Vec<ComparedFigure> = in_both.chain(only_later).flatten().collect();
     let mut missing: Vec<String> = Vec::new();
-    for name in limits.demanded_figures() {
+    for name in limits.figures_with_own_limit() {
         let is_known =
             figures.iter().any(|figure| figure.name == name) || missing.iter().any(|known| known == name);
         if !is_known {
             missing.push(name.to_owned());
         }
     }
-    // A figure that a limit asks for and that is missing must not pass.
+    // If a limit names a figure and the figure is missing, the comparison must not pass.
     let of_missing = (!missing.is_empty()).then_some(FigureVerdict::Unknown);
     let verdicts = figures.iter().filter_map(|figure| figure.verdict).chain(of_missing);
-    // The worst verdict counts: the variants go from PASS to FAIL.
+    // The worst verdict counts. The variants of the type are in the order from best to worst.
     let verdict = verdicts.max().unwrap_or(FigureVerdict::Pass);
     FigureComparison { figures, missing, verdict }
 }
 
-/// Compares one figure; `None` if there is nothing to compare.
+/// Compares one figure; `None` if neither result has it.
 fn compare_figure(
     before: Option<&ReportFigure>,
     after: Option<&ReportFigure>,
@@ -165,9 +166,9 @@ fn compare_figure(
     let uncertainty = sum_uncertainties(before, after);
     let allowed = limits.allowed_change_for(figure);
     let worse = difference.map(|difference| worsening_of(figure.better, difference));
-    // The common limit does not apply to a figure that the earlier result does not have: a newer version may
-    // have added it.
-    let is_judged = before.is_some() || limits.demanded_figures().any(|name| name == figure.name);
+    // The common limit does not apply to a figure that only the later result has: a newer version of
+    // packetrig may have added it.
+    let is_judged = before.is_some() || limits.figures_with_own_limit().any(|name| name == figure.name);
     let verdict = allowed
         .filter(|_| is_judged)
         .map(|allowed| judge_change(allowed, from, worse, uncertainty.unwrap_or(0.0), &figure.unit));
@@ -181,7 +182,7 @@ fn compare_figure(
         difference,
         percent: difference
             .zip(from)
-            // A share of 0 is not defined.
+            // A difference in percent of 0 is not defined.
             .filter(|(_, from)| from.abs() > 0.0)
             .map(|(by, from)| by * 100.0 / from.abs()),
         uncertainty,
@@ -191,13 +192,13 @@ fn compare_figure(
     })
 }
 
-/// Errors of two measurements may have opposite signs, so they add up.
+/// Returns the sum of both uncertainties, because the errors of two measurements may have opposite signs.
 fn sum_uncertainties(before: Option<&ReportFigure>, after: Option<&ReportFigure>) -> Option<f64> {
     let doubts = [before, after].into_iter().flatten().filter_map(|figure| figure.uncertainty);
     doubts.reduce(|sum, doubt| sum + doubt)
 }
 
-/// Returns by how much a difference makes a figure worse; below zero if it makes it better.
+/// Returns by how much a difference makes a figure worse; negative if it makes the figure better.
 fn worsening_of(better: BetterDirection, difference: f64) -> f64 {
     match better {
         BetterDirection::Higher => -difference,
@@ -206,7 +207,7 @@ fn worsening_of(better: BetterDirection, difference: f64) -> f64 {
     }
 }
 
-/// Judges a change: only an excess that the doubt cannot explain is FAIL.
+/// Judges a change. The verdict is FAIL only if the excess over the limit is larger than the uncertainty.
 fn judge_change(
     allowed: AllowedChange,
     before: Option<f64>,
@@ -234,7 +235,7 @@ fn classify_change(
     let Some(difference) = difference else {
         return if is_new { FigureChange::New } else { FigureChange::Unknown };
     };
-    // A change within the doubt may be no change at all.
+    // A change within the uncertainty may be no change at all.
     if difference.abs() <= doubt {
         return FigureChange::Same;
     }
@@ -309,8 +310,8 @@ mod tests {
         let of = |value| throughput(Some(value)).with_uncertainty(Some(5.0));
         let compared = compare_figures(&[of(1000.0)], &[of(975.0)], &limits(&["2%"]));
         assert_eq!((compared.verdict, compared.figures[0].uncertainty), (FigureVerdict::Unknown, Some(10.0)));
-        let reason = "throughput of 64 B: 1 000 frames/s before, 975 frames/s now (-2.5 %), allowed is 2% worse; the values may be \
-                      wrong by 10 frames/s";
+        let reason = "throughput of 64 B: 1 000 frames/s before, 975 frames/s now (-2.5 %); at most 2% worse \
+            is allowed; the difference may be wrong by 10 frames/s";
         assert_eq!(compared.figures[0].reason().as_deref(), Some(reason));
         assert_eq!(verdict(&of(1000.0), &of(969.0), "2%"), FigureVerdict::Fail);
         assert_eq!(

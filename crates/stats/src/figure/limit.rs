@@ -5,31 +5,31 @@ use super::{BetterDirection, ReportFigure};
 use packetrig_units::Nanos;
 use std::str::FromStr;
 
-/// Unit of figures that are times.
+/// The unit of figures that are times.
 pub(super) const TIME_UNIT: &str = "ns";
 
-/// Allowed worsening of a figure.
+/// By how much a figure may become worse.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AllowedChange {
-    /// Share of the earlier value; 0.05 is 5 %.
+    /// A share of the earlier value; 0.05 is 5 %.
     Share(f64),
-    /// Amount in the unit of the figure.
+    /// An amount in the unit of the figure.
     Amount(f64),
-    /// Time, for figures that are times.
+    /// A time, for figures that are times.
     Time(Nanos),
     /// The figure is not judged.
     Any,
 }
 
-/// A limit as it is written.
+/// A limit as the user writes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FigureLimit {
-    /// Name of the limited figure; `None` for all figures that no other limit names.
+    /// Name of the figure; `None` for a limit on all figures that no other limit names.
     pub figure: Option<String>,
     pub allowed: AllowedChange,
 }
 
-/// Why a text is no limit.
+/// The text is not a valid limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a limit; write it like 5%, throughput=2%, latency-p99=20us, loss=0.1 or latency-max=any"
@@ -65,11 +65,11 @@ fn parse_allowed_change(text: &str) -> Option<AllowedChange> {
     if text.parse::<f64>().is_ok() {
         return parse_limit_amount(text).map(AllowedChange::Amount);
     }
-    // Numbers were tried before, so only texts with a unit of time are left.
+    // Plain numbers were handled above, so only texts with a unit of time are left.
     text.parse().ok().map(AllowedChange::Time)
 }
 
-/// Reads a number that is not negative: a negative limit would ask for an improvement.
+/// Parses a number that is not negative: a negative limit would demand an improvement.
 fn parse_limit_amount(text: &str) -> Option<f64> {
     let number: f64 = text.trim().parse().ok()?;
     (number.is_finite() && number >= 0.0).then_some(number)
@@ -80,30 +80,31 @@ fn parse_limit_amount(text: &str) -> Option<f64> {
 pub struct FigureLimits(Vec<FigureLimit>);
 
 impl FigureLimits {
-    /// Creates the limits. If a figure has several limits, the last counts.
+    /// Creates the limits. If a figure has several limits, the last one applies.
     pub const fn new(limits: Vec<FigureLimit>) -> Self {
         Self(limits)
     }
 
-    /// Returns whether nothing is judged.
+    /// Returns whether there is no limit at all.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the figures that a limit names, unless it is `any`. A result without one of these
-    /// figures does not pass.
-    pub(super) fn demanded_figures(&self) -> impl Iterator<Item = &str> {
+    /// Returns the names of the figures with a limit of their own, except the limit `any`. The comparison
+    /// does not pass if one of these figures is missing.
+    pub(super) fn figures_with_own_limit(&self) -> impl Iterator<Item = &str> {
         let judged = self.0.iter().filter(|limit| limit.allowed != AllowedChange::Any);
         judged.filter_map(|limit| limit.figure.as_deref())
     }
 
     /// Returns the allowed change of a figure; `None` if it is not judged.
     pub(super) fn allowed_change_for(&self, figure: &ReportFigure) -> Option<AllowedChange> {
-        // The search starts from the end, because the last of several limits counts.
+        // The search starts at the end, because the last of several limits applies.
         let own = self.0.iter().rev().find(|limit| limit.figure.as_deref() == Some(&figure.name));
         own.or_else(|| {
             let common = self.0.iter().rev().find(|limit| limit.figure.is_none());
-            // A figure that is neither better nor worse has no common limit.
+            // A figure of which neither higher nor lower values are better is not subject to the common
+            // limit.
             common.filter(|_| figure.better != BetterDirection::Neither)
         })
         .map(|limit| limit.allowed)
@@ -112,10 +113,10 @@ impl FigureLimits {
 }
 
 impl AllowedChange {
-    /// Returns the text for tables: `5%`, `0.1 points`, `20us`.
+    /// Returns the limit as text for tables: `5%`, `0.1 points`, `20us`.
     pub fn describe_allowed_change(self, unit: &str) -> String {
         match self {
-            // Three digits, so that 0.07 * 100 is not 7.000000000000001.
+            // The number is rounded to three decimal places, because 0.07 * 100 gives 7.000000000000001.
             Self::Share(share) => format!("{}%", (share * 100_000.0).round() / 1000.0),
             Self::Amount(amount) => format_figure_amount(amount, unit),
             Self::Time(time) => time.to_string(),
@@ -123,8 +124,7 @@ impl AllowedChange {
         }
     }
 
-    /// Returns how much worse `figure` may be than its earlier value, in its unit; `None` if the limit is a
-    /// time and the figure is not.
+    /// Returns by how much a figure may become worse, in its unit; `None` if the limit is a time and the figure is not.
     pub(super) fn allowed_amount(self, before: f64, unit: &str) -> Option<f64> {
         match self {
             Self::Share(share) => Some(share * before.abs()),
@@ -184,6 +184,6 @@ mod tests {
         assert_eq!(of("throughput", BetterDirection::Higher), Some(AllowedChange::Share(0.05)));
         assert_eq!(of("jitter", BetterDirection::Lower), None);
         assert_eq!(of("sent-rate", BetterDirection::Neither), None);
-        assert_eq!(limits.demanded_figures().collect::<Vec<_>>(), ["loss", "loss"]);
+        assert_eq!(limits.figures_with_own_limit().collect::<Vec<_>>(), ["loss", "loss"]);
     }
 }

@@ -1,19 +1,20 @@
-//! Each figure over many results.
+//! Follows each figure over many results.
 
 use super::{BetterDirection, ReportFigure, figure_title};
 use serde::Serialize;
 
-/// A figure over results of one name.
+/// One figure over several results with the same name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FigureTrend {
     pub name: String,
     pub subject: String,
     pub unit: String,
     pub better: BetterDirection,
-    /// Value of each result, the oldest first; absent if it is not known.
+    /// The value of each result, from the oldest to the newest; absent if it is not known.
     pub values: Vec<Option<f64>>,
-    /// The oldest and the newest known value.
+    /// The oldest known value.
     pub first: Option<f64>,
+    /// The newest known value.
     pub last: Option<f64>,
     pub min: Option<f64>,
     pub median: Option<f64>,
@@ -21,16 +22,17 @@ pub struct FigureTrend {
 }
 
 impl FigureTrend {
-    /// Name and subject: `throughput of 64 B`.
+    /// Returns name and subject of the figure: `throughput of 64 B`.
     pub fn title(&self) -> String {
         figure_title(&self.name, &self.subject)
     }
 }
 
-/// The trends of all figures of `results`, the oldest first. They are in the order of the newest result that has them.
+/// Returns the trends of all figures of `results`, which are in the order from the oldest to the newest. The
+/// figures have the order of the newest result that contains them.
 pub fn figure_trends(results: &[Vec<ReportFigure>]) -> Vec<FigureTrend> {
     let mut figures: Vec<&ReportFigure> = Vec::new();
-    // The newest result first, because its order of figures is kept.
+    // The newest result comes first, because its order of figures is kept.
     for figure in results.iter().rev().flatten() {
         if !figures.iter().any(|known| known.is_same_figure_as(figure)) {
             figures.push(figure);
@@ -41,7 +43,7 @@ pub fn figure_trends(results: &[Vec<ReportFigure>]) -> Vec<FigureTrend> {
 
 fn figure_trend(figure: &ReportFigure, results: &[Vec<ReportFigure>]) -> FigureTrend {
     let value = |result: &Vec<ReportFigure>| {
-        // Values in another unit belong to no one line.
+        // Values with another unit cannot be compared, so they count as unknown.
         result
             .iter()
             .find(|other| other.is_same_figure_as(figure) && other.unit == figure.unit)
@@ -65,7 +67,7 @@ fn figure_trend(figure: &ReportFigure, results: &[Vec<ReportFigure>]) -> FigureT
     }
 }
 
-/// The mean of both middle values if their number is even.
+/// Returns the median of sorted values; for an even number of values, the mean of the two middle ones.
 fn sorted_median(sorted: &[f64]) -> Option<f64> {
     let upper = *sorted.get(sorted.len() / 2)?;
     if sorted.len() % 2 == 1 {
@@ -75,7 +77,8 @@ fn sorted_median(sorted: &[f64]) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
-/// The medians of all figures of `results`, the oldest first, as figures.
+/// Returns the median of each figure over `results` as a figure. The results are in the order from the
+/// oldest to the newest.
 pub fn median_figures(results: &[Vec<ReportFigure>]) -> Vec<ReportFigure> {
     let medians = figure_trends(results)
         .into_iter()

@@ -1,4 +1,4 @@
-//! Values of figures as people read them.
+//! Formats values of figures for people.
 
 use super::limit::TIME_UNIT;
 use packetrig_units::Nanos;
@@ -6,7 +6,7 @@ use packetrig_units::number::{NumberFormat, format_decimals};
 
 const NUMBER_FORM: NumberFormat = NumberFormat { space: ' ' };
 
-/// A value with its unit: `1 488 095 frames/s`, `12.5us`, `0.0031 %`.
+/// Formats a value with its unit: `1 488 095 frames/s`, `12.5us`, `0.0031 %`.
 pub fn format_figure_value(value: f64, unit: &str) -> String {
     if unit == TIME_UNIT {
         let sign = if value < 0.0 { "-" } else { "" };
@@ -16,18 +16,19 @@ pub fn format_figure_value(value: f64, unit: &str) -> String {
     if unit.is_empty() { number } else { format!("{number} {unit}") }
 }
 
-/// A difference with its sign and unit.
+/// Formats a difference with its sign and unit.
 pub fn format_figure_difference(difference: f64, unit: &str) -> String {
     let plus = if difference > 0.0 { "+" } else { "" };
     format!("{plus}{}", format_figure_amount(difference, unit))
 }
 
-/// A difference of two values. Between two shares in percent it is in points: `5 %` would read as a share of a share.
+/// Formats the difference of two values. A difference of two percentages is given in points, because `5 %`
+/// could be read as a share of the first percentage.
 pub(super) fn format_figure_amount(amount: f64, unit: &str) -> String {
     format_figure_value(amount, if unit == "%" { "points" } else { unit })
 }
 
-/// A share in percent, with its sign: `-2.5 %`.
+/// Formats a percentage with its sign: `-2.5 %`.
 pub fn format_signed_percent(percent: f64) -> String {
     let plus = if percent > 0.0 { "+" } else { "" };
     let number = if percent.abs() < 1000.0 {
@@ -49,9 +50,9 @@ const fn round_to_nanos(value: f64) -> Nanos {
 
 fn format_number(value: f64) -> String {
     match value.abs() {
-        // This case includes -0, which would show a sign.
+        // This includes -0, which would otherwise be shown with a sign.
         size if size < f64::MIN_POSITIVE => "0".to_owned(),
-        // Four digits, so that a small loss does not look like none.
+        // Exponential notation keeps a small loss distinguishable from none.
         size if size < 1e-4 => format!("{value:.3e}"),
         size if size < 1.0 => format_decimals(value, 6),
         size if size < 1000.0 => format_decimals(value, 3),

@@ -1,29 +1,32 @@
-//! Bounds of the error of figures of a distribution of delays.
+//! Error bounds of the figures of a distribution of delays.
 //!
-//! A frame leaves some time after its stamp, so its delay looks longer than it is, by at most the bound of
-//! its stamp. The distribution of the bounds is known, but the bound of a single frame is not. So a figure is
-//! shortened as far as any pairing of delays and bounds allows: with `k` frames beyond a bound of `x`, the
-//! sample at rank `r` is at least the one at rank `r - k`, less `x`.
+//! A frame leaves some time after its timestamp was taken, so its delay looks longer than it is, by at most
+//! the bound of its timestamp. The distribution of these bounds is known, but which frame has which bound is
+//! not. So the lower bound of a figure is the smallest value that any assignment of bounds to delays gives:
+//! if `k` frames have a bound above `x`, the true sample at rank `r` is at least the measured sample at rank
+//! `r - k`, minus `x`.
 
 use super::Latency;
 use crate::bounded::{BoundReason, Bounded};
 use packetrig_units::Nanos;
 
-/// Errors of the stamps of a distribution of delays.
+/// The errors of the timestamps from which a distribution of delays was computed.
 #[derive(Clone, Copy, Debug)]
 pub struct StampErrors<'a> {
-    /// Time from its stamp to its departure of each frame, at most; `None` if it is not known.
+    /// Distribution of the maximum time between the timestamp and the departure of each frame; `None` if
+    /// it is not known.
     pub leaving: Option<&'a Latency>,
-    /// Bound of the error of each arrival timestamp, in both directions; `None` if unknown.
+    /// Error bound of each arrival timestamp, in both directions; `None` if it is not known.
     pub arriving: Option<Nanos>,
-    /// Bound of the error of the clock comparison, in both directions.
+    /// Error bound of the clock comparison, in both directions.
     pub clocks: Nanos,
 }
 
 impl StampErrors<'_> {
-    /// Returns the figure with the doubts of the clocks, starting from `least`, its lower bound by the departure stamps.
+    /// Returns a value with the bounds that follow from all errors. `least` is its lower bound according to
+    /// the departure timestamps alone.
     fn widen_by_stamp_errors(&self, value: Nanos, least: Nanos) -> Bounded<Nanos> {
-        // Without a bound of the stamps, a delay may be anything from 0 on.
+        // Without a bound of the timestamps, the true delay may be as small as 0.
         let Some(arriving) = self.arriving.filter(|_| self.leaving.is_some()) else {
             let nothing = Bounded::exactly(value).lower_lower_bound(Nanos::ZERO, BoundReason::SendStamps);
             return nothing.raise_upper_bound(value + self.clocks, BoundReason::Clocks);
@@ -31,7 +34,7 @@ impl StampErrors<'_> {
         let without = [(arriving, BoundReason::ArrivalStamps), (self.clocks, BoundReason::Clocks)];
         let stamped = Bounded::exactly(value).lower_lower_bound(least, BoundReason::SendStamps);
         without.into_iter().fold(stamped, |figure, (error, why)| {
-            // The errors add up, because all of them may be at their largest for the same frame.
+            // The errors are added, because all of them may have their largest values for the same frame.
             figure
                 .lower_lower_bound(figure.least.saturating_sub(error), why)
                 .raise_upper_bound(figure.most + error, why)
@@ -39,20 +42,22 @@ impl StampErrors<'_> {
     }
 }
 
-/// A distribution of delays, prepared for questions about ranks.
+/// A distribution of delays, prepared for the computation of bounds at ranks.
 #[derive(Debug)]
 pub struct BoundedLatency<'a> {
     times: &'a Latency,
     errors: StampErrors<'a>,
-    /// (a time that the samples of a class reach at least, samples up to and with this class), ascending.
+    /// For each bucket: (the smallest value that its samples can have, the number of samples up to the end of
+    /// this bucket), in ascending order.
     classes: Vec<(Nanos, u64)>,
-    /// Pairs: an error bound, and the number of frames with a larger bound.
+    /// Pairs (error bound, number of frames with a larger error bound).
     beyond: Vec<(Nanos, u64)>,
 }
 
 impl<'a> BoundedLatency<'a> {
     pub fn new(times: &'a Latency, errors: StampErrors<'a>) -> Self {
-        // A bucket is at most 10^-digits of its value wide, so its samples are at most this much below its upper end.
+        // The width of a bucket is at most 10^-digits of its value, so its samples are at most this much
+        // below its upper end.
         let width = 10_u64.pow(u32::from(times.digits()));
         let mut samples = 0;
         let classes = times.buckets().map(|(upper, count)| {
@@ -60,7 +65,8 @@ impl<'a> BoundedLatency<'a> {
             (Nanos::new(upper.as_u64() - upper.as_u64() / width), samples)
         });
         let classes = classes.collect();
-        // The bounds are those of all sent frames: the bounds of the arrived frames alone are unknown.
+        // The distribution contains the bounds of all sent frames, because those of the arrived frames alone
+        // are not known.
         let all = errors.leaving.map_or(0, Latency::count);
         let mut below = 0;
         let bounds = errors.leaving.into_iter().flat_map(Latency::buckets);
@@ -72,14 +78,14 @@ impl<'a> BoundedLatency<'a> {
         Self { times, errors, classes, beyond }
     }
 
-    /// Returns the time at or below which `millionths` of the delays lie; `None` without any.
+    /// Returns the time at or below which `millionths` of the delays lie, with its bounds; `None` without delays.
     pub fn quantile(&self, millionths: u32) -> Option<Bounded<Nanos>> {
         let value = self.times.quantile(millionths)?;
         let rank = u128::from(self.times.count()) * u128::from(millionths);
-        // The rank is rounded up, as the histogram does: a percentile is the value at rank ceil(p * n).
+        // The rank is rounded up, as in the histogram: a percentile is the value at rank ceil(p * n).
         let rank = u64::try_from(rank.div_ceil(1_000_000)).unwrap_or(u64::MAX);
-        // `min`: a lower bound above the value would only show how coarse the buckets are.
-        Some(self.errors.widen_by_stamp_errors(value, self.lower_bound_at_rank(rank.max(1)).min(value)))
+        // `min` is used, because a lower bound above the value would only come from the width of the buckets.
+        Some(self.errors.widen_by_stamp_errors(value, self.least_true_time_at_rank(rank.max(1)).min(value)))
     }
 
     pub fn max(&self) -> Option<Bounded<Nanos>> {
@@ -88,13 +94,13 @@ impl<'a> BoundedLatency<'a> {
             self.errors.leaving.and_then(Latency::max).map_or(Nanos::ZERO, |most| value.saturating_sub(most));
         Some(self.errors.widen_by_stamp_errors(
             value,
-            self.lower_bound_at_rank(self.times.count()).max(of_all).min(value),
+            self.least_true_time_at_rank(self.times.count()).max(of_all).min(value),
         ))
     }
 
     pub fn min(&self) -> Option<Bounded<Nanos>> {
         let value = self.times.min()?;
-        // The shortest delay may be of the frame with the largest bound.
+        // The shortest delay may belong to the frame with the largest bound.
         let most = self.errors.leaving.and_then(Latency::max).unwrap_or(value);
         Some(self.errors.widen_by_stamp_errors(value, value.saturating_sub(most)))
     }
@@ -102,26 +108,29 @@ impl<'a> BoundedLatency<'a> {
     pub fn mean(&self) -> Option<Bounded<Nanos>> {
         let value = self.times.mean()?;
         let sum = self.errors.leaving.map_or(0, |leaving| leaving.exact.sum);
-        // The bounds of frames that did not arrive count too: which they are is not known.
+        // The sum includes the bounds of frames that did not arrive, because it is not known which bounds
+        // these are.
         let most = sum.div_ceil(u128::from(self.times.count().max(1)));
         let most = Nanos::new(u64::try_from(most).unwrap_or(u64::MAX));
         Some(self.errors.widen_by_stamp_errors(value, value.saturating_sub(most)))
     }
 
-    /// Returns the lower bound of the sample at `rank`, counted from 1, without the time that frames left after their stamps.
-    fn lower_bound_at_rank(&self, rank: u64) -> Nanos {
+    /// Returns the smallest possible true value of the sample at `rank` (counted from 1), after subtraction
+    /// of the time that frames may have left after their timestamps.
+    fn least_true_time_at_rank(&self, rank: u64) -> Nanos {
         let shortened = self.beyond.iter().filter_map(|(bound, frames)| {
-            // Frames beyond this bound may be shortened by any amount, so this many ranks are given up for them.
+            // Frames with a larger error bound may have any smaller true delay, so the rank is reduced by
+            // their number.
             let rank = rank.checked_sub(*frames).filter(|rank| *rank > 0)?;
-            Some(self.upper_bound_at_rank(rank).saturating_sub(*bound))
+            Some(self.least_measured_time_at_rank(rank).saturating_sub(*bound))
         });
         shortened.max().unwrap_or(Nanos::ZERO)
     }
 
-    fn upper_bound_at_rank(&self, rank: u64) -> Nanos {
+    fn least_measured_time_at_rank(&self, rank: u64) -> Nanos {
         let class = self.classes.partition_point(|(_, samples)| *samples < rank);
         let reached = self.classes.get(class).map_or(Nanos::ZERO, |(reached, _)| *reached);
-        // No sample is below the exact minimum, however wide its bucket is.
+        // No sample is below the exact minimum, however wide the first bucket is.
         reached.max(self.times.min().unwrap_or(Nanos::ZERO))
     }
 }

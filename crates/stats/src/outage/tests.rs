@@ -34,9 +34,9 @@ fn late_filled_gap_keeps_its_surrounding_arrivals() {
     let mut gaps = OpenGaps::new();
     gaps.open_gap(10, 20, Some(at(9)), at(20));
     gaps.open_gap(30, 31, Some(at(29)), at(31));
-    assert_eq!(gaps.outage_of_lost_frames(12, 15), outage(12, 15, 9, 20));
-    assert_eq!(gaps.outage_of_lost_frames(30, 30), outage(30, 30, 29, 31));
-    let tail = gaps.outage_of_lost_frames(40, 49);
+    assert_eq!(gaps.take_outage_of_lost_frames(12, 15), outage(12, 15, 9, 20));
+    assert_eq!(gaps.take_outage_of_lost_frames(30, 30), outage(30, 30, 29, 31));
+    let tail = gaps.take_outage_of_lost_frames(40, 49);
     assert_eq!((tail.begin, tail.end, tail.frames), (None, None, 10));
 }
 
@@ -51,7 +51,7 @@ fn longest_of_many_gaps_keeps_its_arrivals() {
         gaps.open_gap(2 * n, 2 * n + 1, Some(arrival(2 * n - 1)), arrival(2 * n + 1));
     }
     for n in 1..GAPS {
-        list.push_outage(gaps.outage_of_lost_frames(2 * n, 2 * n));
+        list.push_outage(gaps.take_outage_of_lost_frames(2 * n, 2 * n));
     }
     assert_eq!(list.longest, Some(Nanos::from_millis(52)));
 }

@@ -1,8 +1,9 @@
 //! Reorder density (RFC 5236): the distance of frames from their place among the frames that arrive at all.
 //!
-//! The k-th arrival gets the k-th smallest number that arrives (lost numbers are skipped); its displacement
-//! is that number minus its own. Which numbers arrive is known only a little later, so arrivals wait in a
-//! ring of [`DENSITY_THRESHOLD`] frames. A frame later than that counts as lost here, as the RFC's threshold says.
+//! The k-th arrival is assigned the k-th smallest number that arrives (lost numbers are skipped); its
+//! displacement is the assigned number minus its own number. Which numbers arrive is known only a little
+//! later, so arrivals wait in a ring of [`DENSITY_THRESHOLD`] frames. A frame that is later than that counts
+//! as lost here, as the threshold of the RFC says.
 
 use packetrig_units::clamp_to_usize;
 use std::collections::BTreeMap;
@@ -13,20 +14,20 @@ const FARTHEST_DISPLACEMENT: i32 = 64;
 const DISPLACEMENT_SLOTS: usize = 2 * DENSITY_THRESHOLD + 1;
 
 #[derive(Clone, Debug)]
-pub(super) struct LossDensity {
+pub(super) struct ReorderDensity {
     waiting: Box<[u64; DENSITY_THRESHOLD]>,
     /// Number of all arrivals so far.
     taken: usize,
     judged: usize,
-    /// All sequence numbers below this are assigned to an arrival.
+    /// All sequence numbers below this are assigned to an arrival or skipped as lost.
     next: u64,
     /// Highest sequence number so far, plus one.
     end: u64,
-    /// Frames by displacement + THRESHOLD.
+    /// Number of frames, indexed by displacement + `DENSITY_THRESHOLD`.
     frames: Box<[u64; DISPLACEMENT_SLOTS]>,
 }
 
-impl LossDensity {
+impl ReorderDensity {
     pub(super) fn new() -> Self {
         Self {
             waiting: Box::new([0; DENSITY_THRESHOLD]),
@@ -39,24 +40,26 @@ impl LossDensity {
     }
 
     pub(super) fn on_arrival(&mut self, number: u64, window_start: u64, has_arrived: impl Fn(u64) -> bool) {
-        // A frame later than the threshold stays lost here, because its number was given up.
+        // A frame later than the threshold remains lost here, because its number was skipped.
         if number < self.next {
             return;
         }
-        // Only after THRESHOLD more arrivals is it known which lower numbers arrive; later ones count as lost anyway.
+        // It is known only after `DENSITY_THRESHOLD` more arrivals which lower numbers arrive; frames that
+        // arrive even later count as lost.
         if self.taken - self.judged == DENSITY_THRESHOLD {
-            self.judge_oldest_loss(window_start, &has_arrived);
+            self.judge_oldest_arrival(window_start, &has_arrived);
         }
         self.end = self.end.max(number + 1);
         self.waiting[self.taken % DENSITY_THRESHOLD] = number;
         self.taken += 1;
     }
 
-    fn judge_oldest_loss(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
+    fn judge_oldest_arrival(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
         let oldest = self.waiting[self.judged % DENSITY_THRESHOLD];
         self.judged += 1;
-        self.skip_lost(window_start, has_arrived);
-        // A displacement d counts in slot THRESHOLD + d; one beyond the threshold counts at its end.
+        self.skip_lost_numbers(window_start, has_arrived);
+        // A displacement of d is counted in slot `DENSITY_THRESHOLD` + d; larger ones are counted in the
+        // first or last slot.
         let late = clamp_to_usize(self.next.saturating_sub(oldest)).min(DENSITY_THRESHOLD);
         let early = clamp_to_usize(oldest.saturating_sub(self.next)).min(DENSITY_THRESHOLD);
         // One of the two is always 0.
@@ -64,10 +67,12 @@ impl LossDensity {
         self.next += 1;
     }
 
-    /// Goes to the next number that has arrived. There is one: as many numbers have been given as arrivals were judged,
-    /// and the one being judged is not yet among them. Below the window only the frames that wait are still known.
-    fn skip_lost(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
-        // At most 64 frames wait and the window is far longer, so it has passed `next` only after a long gap.
+    /// Moves `next` to the next number that has arrived. There is one: so far, as many numbers have been
+    /// assigned as arrivals were judged, and the arrival that is being judged is not yet among them. Below
+    /// the start of the window, only the waiting frames are still known.
+    fn skip_lost_numbers(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
+        // At most 64 frames wait and the window is far longer, so the window's start has passed `next` only
+        // after a long gap.
         if self.next < window_start {
             let waiting = (self.judged - 1..self.taken).map(|i| self.waiting[i % DENSITY_THRESHOLD]);
             let lowest = waiting.filter(|number| *number >= self.next).min();
@@ -80,7 +85,7 @@ impl LossDensity {
 
     pub(super) fn finish_stream(&mut self, window_start: u64, has_arrived: impl Fn(u64) -> bool) {
         while self.judged < self.taken {
-            self.judge_oldest_loss(window_start, &has_arrived);
+            self.judge_oldest_arrival(window_start, &has_arrived);
         }
     }
 

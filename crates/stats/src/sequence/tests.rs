@@ -113,14 +113,14 @@ fn an_absurd_number_does_not_blow_the_accounts() {
 #[test]
 fn short_numbers_unwrap_around_the_highest_seen() {
     let mut window = SequenceWindow::new();
-    assert_eq!(window.unwrap_number(5, 20), 5);
+    assert_eq!(window.restore_full_number(5, 20), 5);
     // No number is below zero: a first number in the upper half is a gap.
-    assert_eq!(window.unwrap_number(0xf_fff0, 20), 0xf_fff0);
+    assert_eq!(window.restore_full_number(0xf_fff0, 20), 0xf_fff0);
     for number in 0..(1 << 20) + 10 {
-        assert_eq!(window.unwrap_number(u32::try_from(number & 0xf_ffff).unwrap(), 20), number);
+        assert_eq!(window.restore_full_number(u32::try_from(number & 0xf_ffff).unwrap(), 20), number);
         window.on_arrival(number, arrival(number), second_of);
     }
-    assert_eq!(window.unwrap_number(0xf_fffe, 20), 0xf_fffe);
+    assert_eq!(window.restore_full_number(0xf_fffe, 20), 0xf_fffe);
 }
 
 proptest! {

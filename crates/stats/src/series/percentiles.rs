@@ -1,21 +1,21 @@
-//! Percentiles of the delays of single seconds, in fixed memory.
+//! Percentiles of the delays of single seconds, with a fixed amount of memory.
 //!
-//! Delays of the second in progress are counted in log-linear buckets: 16 for each power of two, so a percentile is at most 6.25 % too
-//! large. A second's result takes four bytes.
+//! The delays of the current second are counted in log-linear buckets: 16 for each power of two, so a
+//! percentile is at most 6.25 % too large. The result of a second takes four bytes.
 
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Buckets for each power of two, as a power of two.
+/// Binary logarithm of the number of buckets for each power of two.
 const BUCKETS_PER_OCTAVE_LOG2: u32 = 4;
-/// Delays below this have a bucket each.
+/// Each delay below this value has its own bucket.
 const MAX_EXACT_DELAY: u64 = 2 << BUCKETS_PER_OCTAVE_LOG2;
 const BUCKET_COUNT: usize = bucket_of(u64::MAX) as usize + 1;
 
 /// Returns the bucket of a delay.
 #[expect(clippy::cast_possible_truncation, reason = "there are fewer than 1000 buckets")]
 const fn bucket_of(ns: u64) -> u16 {
-    // Below this value, a sixteenth of a power of two is no wider than a nanosecond.
+    // Below this value, a bucket is no wider than a nanosecond.
     if ns < MAX_EXACT_DELAY {
         return ns as u16;
     }
@@ -24,7 +24,7 @@ const fn bucket_of(ns: u64) -> u16 {
     (MAX_EXACT_DELAY + ((shift as u64 - 1) << BUCKETS_PER_OCTAVE_LOG2) + part) as u16
 }
 
-/// Returns the longest delay in a bucket.
+/// Returns the longest delay that belongs to a bucket.
 fn bucket_upper_bound(bucket: u16) -> u64 {
     let bucket = u64::from(bucket);
     if bucket < MAX_EXACT_DELAY {
@@ -36,13 +36,14 @@ fn bucket_upper_bound(bucket: u16) -> u64 {
     lowest + ((1 << (power + 1)) - 1)
 }
 
-/// Median and 99th percentile of the delays of one second, as numbers of buckets. In files it is a list of two times in ns, or null.
+/// The median and the 99th percentile of the delays of one second, as numbers of buckets. In files it is a
+/// list of two times in nanoseconds, or null.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Option<[u64; 2]>", into = "Option<[u64; 2]>")]
 pub struct DelayPercentiles([u16; 2]);
 
 impl DelayPercentiles {
-    /// Percentiles of a second without delays, or of a second with separately counted delays.
+    /// No percentiles: for a second without delays, or with delays that were counted separately and cannot be merged.
     pub const NONE: Self = Self([u16::MAX; 2]);
 
     pub fn p50(self) -> Option<Nanos> {
@@ -71,10 +72,11 @@ impl From<DelayPercentiles> for Option<[u64; 2]> {
     }
 }
 
-/// Delays of the latest second and of the one before: stamps of several rings do not come in exact order.
+/// The delays of the latest second and of the one before. Two seconds are open, because the timestamps of
+/// several rings do not arrive in exact order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LatestDelays {
-    /// The second of `delays[1]`; `delays[0]` has the one before.
+    /// The second to which `delays[1]` belongs; `delays[0]` belongs to the second before.
     second: usize,
     delays: [SecondDelays; 2],
 }
@@ -84,18 +86,19 @@ impl LatestDelays {
         Self { second: 0, delays: [SecondDelays::new(), SecondDelays::new()] }
     }
 
-    /// Counts a delay. Seconds that end by it are placed among `closed`.
+    /// Counts a delay. The percentiles of seconds that are complete now are added to `closed`.
     pub(super) fn add_delay(&mut self, second: usize, delay: Nanos, closed: &mut Vec<DelayPercentiles>) {
         while second > self.second {
             self.close_older_second(closed);
             self.delays.swap(0, 1);
-            // A second without delays needs no closing.
+            // A second without delays does not need to be closed.
             self.second = if self.delays[0].is_empty() { second } else { self.second + 1 };
         }
         match self.second - second {
             0 => self.delays[1].add_delay(delay),
             1 => self.delays[0].add_delay(delay),
-            // Percentiles without all delays of a second would be wrong.
+            // This delay arrives after its second was closed, so the percentiles of that second would be
+            // wrong.
             _ => {
                 if let Some(of_second) = closed.get_mut(second) {
                     *of_second = DelayPercentiles::NONE;
@@ -111,22 +114,23 @@ impl LatestDelays {
         self.close_older_second(closed);
     }
 
-    /// Places the earlier second. Seconds before it that have no percentiles get none.
+    /// Adds the percentiles of the earlier of the two seconds to `closed`. Seconds before it that were
+    /// skipped have no percentiles.
     fn close_older_second(&mut self, closed: &mut Vec<DelayPercentiles>) {
         if !self.delays[0].is_empty() {
-            // Two seconds are open, `second` and the one before it, which is closed here.
+            // Two seconds are open: `second`, and the one before it, which is closed here.
             closed.resize(self.second - 1, DelayPercentiles::NONE);
             closed.push(self.delays[0].take_percentiles());
         }
     }
 }
 
-/// Delays of one second.
+/// The delays of one second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SecondDelays {
     counts: [u32; BUCKET_COUNT],
     total: u32,
-    /// Buckets outside these bounds are empty.
+    /// The buckets outside `low..=high` are empty.
     low: u16,
     high: u16,
 }
@@ -143,17 +147,18 @@ impl SecondDelays {
     fn add_delay(&mut self, delay: Nanos) {
         let bucket = bucket_of(delay.as_u64());
         let count = &mut self.counts[usize::from(bucket)];
-        // No link carries more than 2^32 frames in a second.
+        // No link carries more than 2^32 frames in a second, so the sums do not saturate in practice.
         *count = count.saturating_add(1);
         self.total = self.total.saturating_add(1);
         self.low = self.low.min(bucket);
         self.high = self.high.max(bucket);
     }
 
-    /// Returns the percentiles of the added delays, and clears them.
+    /// Returns the percentiles of the added delays, and removes all delays.
     fn take_percentiles(&mut self) -> DelayPercentiles {
         let found = DelayPercentiles([self.quantile(1, 2), self.quantile(99, 100)]);
-        // Only the used buckets are cleared: there are about 1000, and the receiver's thread runs this.
+        // Only the used buckets are cleared: there are about 1000 buckets, and this runs in the receiver's
+        // thread.
         self.counts[usize::from(self.low)..=usize::from(self.high)].fill(0);
         self.total = 0;
         self.low = u16::MAX;
@@ -161,12 +166,12 @@ impl SecondDelays {
         found
     }
 
-    /// Returns the bucket at or below which `part` of `whole` delays are.
+    /// Returns the bucket of the smallest delay at or below which the share `part` / `whole` of the delays lies.
     fn quantile(&self, part: u64, whole: u64) -> u16 {
-        // The rank ceil(p * n), as for all percentiles of a report.
+        // The rank is ceil(p * n), as for all percentiles of a report.
         let wanted = (u64::from(self.total) * part).div_ceil(whole);
         let mut seen = 0;
-        // The last bucket needs no test: it holds all remaining values.
+        // The last bucket needs no test, because it contains all remaining delays.
         for bucket in self.low..self.high {
             seen += u64::from(self.counts[usize::from(bucket)]);
             if seen >= wanted {

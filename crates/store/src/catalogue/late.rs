@@ -1,7 +1,8 @@
 //! Results that arrive when no run waits for them, and the limits on their size.
 //!
-//! Any node of the fleet may send them, for a run that ended without it or for a run that is unknown here. They are counted by
-//! node when they are stored, so that no node fills the disk or uses the share of another.
+//! Any node of the fleet may send such results, for a run that ended without them or for a run that this
+//! store does not know. They are counted by node when they are stored, so that no node fills the disk or uses
+//! the share of another node.
 
 use super::{RunCatalogue, read_count};
 use crate::segments::STRAY_SEGMENTS_DIRECTORY;
@@ -23,7 +24,8 @@ pub struct LateResults {
     pub segments: u64,
     /// Bytes that they take on the disk.
     pub bytes: u64,
-    /// Number of refusals because too much was stored. The node still has the segment and sends it again.
+    /// Number of segments that were refused because too much was stored. The node still has such a segment
+    /// and sends it again.
     pub refused: u64,
 }
 
@@ -46,7 +48,8 @@ impl RunCatalogue {
 
     /// Removes late results of unknown runs, and resets the count of known ones.
     pub fn discard_late_results(&self) -> Result<(), Error> {
-        // Files before rows: after a crash in between, the rows still count them, and the next call removes both.
+        // The files are removed before the rows. After a crash in between, the rows still count them, and the
+        // next call removes the rows.
         let stray = self.place().join(STRAY_SEGMENTS_DIRECTORY);
         match fs::remove_dir_all(&stray) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

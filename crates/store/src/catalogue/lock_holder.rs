@@ -4,22 +4,22 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// The process that may write at the moment, in words; `another process` if it cannot be found.
-pub(crate) fn describe_holder(catalogue: &Path) -> String {
-    find_holder(catalogue).map_or_else(|| "another process".to_owned(), describe_process)
+/// Describes the process that holds the write lock; `another process` if it cannot be found.
+pub(crate) fn describe_lock_holder(catalogue: &Path) -> String {
+    find_lock_holder(catalogue).map_or_else(|| "another process".to_owned(), describe_process)
 }
 
-fn find_holder(catalogue: &Path) -> Option<u32> {
-    // With a write-ahead log, SQLite's locks are on its index. Only the file's number is read: opening and
+fn find_lock_holder(catalogue: &Path) -> Option<u32> {
+    // With a write-ahead log, SQLite locks the index file (`-shm`). Only its inode is read: opening and
     // closing the file would drop this process's own locks on it.
     let index = catalogue.with_extension("sqlite-shm");
     let inode = fs::metadata(index).ok()?.ino();
-    fs::read_to_string("/proc/locks").ok()?.lines().find_map(|line| exclusive_owner(line, inode))
+    fs::read_to_string("/proc/locks").ok()?.lines().find_map(|line| parse_exclusive_lock_owner(line, inode))
 }
 
-/// The owner of an exclusive lock on this file. `1: POSIX  ADVISORY  WRITE 812 fe:00:1306 120 120`; one that
-/// waits has `->` before its kind.
-fn exclusive_owner(line: &str, inode: u64) -> Option<u32> {
+/// Returns the process that holds an exclusive lock on the file with this inode, from a line of `/proc/locks`:
+/// `1: POSIX ADVISORY WRITE 812 fe:00:1306 120 120`. A process that waits for a lock has `->` before the kind.
+fn parse_exclusive_lock_owner(line: &str, inode: u64) -> Option<u32> {
     let mut fields = line.split_whitespace();
     let (Some("POSIX"), Some("WRITE"), Some(owner), Some(file)) =
         (fields.nth(1), fields.nth(1), fields.next(), fields.next())
@@ -31,11 +31,12 @@ fn exclusive_owner(line: &str, inode: u64) -> Option<u32> {
 
 fn describe_process(process: u32) -> String {
     let is_stopped = fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| is_stopped(&stat));
-    format!("process {process}{}", if is_stopped { ", which is stopped" } else { "" })
+    format!("process {process}{}", if is_stopped { ", which is stopped," } else { "" })
 }
 
 fn is_stopped(stat: &str) -> bool {
-    // The name before the state may contain anything but ends with the last parenthesis.
+    // The process name before the state may contain any characters, but it ends at the last closing
+    // parenthesis.
     stat.rsplit(')')
         .next()
         .is_some_and(|after| matches!(after.trim_start().as_bytes().first(), Some(b'T' | b't')))
@@ -43,16 +44,17 @@ fn is_stopped(stat: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{exclusive_owner, is_stopped};
+    use super::{is_stopped, parse_exclusive_lock_owner};
 
     #[test]
     fn owner_is_read_from_an_exclusive_lock_of_this_file() {
         let line = "3: POSIX  ADVISORY  WRITE 812 fe:00:1306 120 120";
-        assert_eq!(exclusive_owner(line, 1306), Some(812));
-        assert_eq!(exclusive_owner(line, 1307), None);
-        assert_eq!(exclusive_owner("3: POSIX  ADVISORY  READ 812 fe:00:1306 124 124", 1306), None);
-        assert_eq!(exclusive_owner("3: -> POSIX  ADVISORY  WRITE 812 fe:00:1306 120 120", 1306), None);
-        assert_eq!(exclusive_owner("5: FLOCK  ADVISORY  WRITE 812 fe:00:1306 0 EOF", 1306), None);
+        assert_eq!(parse_exclusive_lock_owner(line, 1306), Some(812));
+        assert_eq!(parse_exclusive_lock_owner(line, 1307), None);
+        assert_eq!(parse_exclusive_lock_owner("3: POSIX  ADVISORY  READ 812 fe:00:1306 124 124", 1306), None);
+        let waiting = "3: -> POSIX  ADVISORY  WRITE 812 fe:00:1306 120 120";
+        assert_eq!(parse_exclusive_lock_owner(waiting, 1306), None);
+        assert_eq!(parse_exclusive_lock_owner("5: FLOCK  ADVISORY  WRITE 812 fe:00:1306 0 EOF", 1306), None);
     }
 
     #[test]

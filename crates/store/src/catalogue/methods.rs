@@ -16,13 +16,13 @@ const METHOD_COLUMNS_SQL: &str = "id, started_wall_ns, name, method, verdict, st
 /// Progress of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum MethodState {
-    /// It has begun and not ended: its process is running, or was killed.
+    /// The method has begun and not ended: its process is running, or was killed.
     #[serde(rename = "under way")]
     UnderWay,
     /// The method has ended by itself, and its result is final.
     #[serde(rename = "complete")]
     Complete,
-    /// The user stopped it. Its result covers the trials until then, and it can be resumed.
+    /// The user stopped the method. Its result covers the trials until then, and it can be resumed.
     #[serde(rename = "stopped")]
     Stopped,
 }
@@ -87,8 +87,8 @@ impl RunCatalogue {
         MethodDraft::begin_method(self, new)
     }
 
-    /// Continues an incomplete method where another process left it. `last` is the newest one. Only one
-    /// process at a time can do this: the others get [`Error::MethodUnderWay`].
+    /// Continues an incomplete method where another process left it. The prefix `last` means the newest
+    /// incomplete method. Only one process at a time can do this: the others get [`Error::MethodUnderWay`].
     pub fn resume_method(&self, prefix: &str) -> Result<(MethodDraft, MethodSummary), Error> {
         let found = if prefix == "last" {
             // Methods are listed in the order of their start.
@@ -98,8 +98,8 @@ impl RunCatalogue {
             self.find_method(prefix)?
         };
         let draft = MethodDraft::reopen_method(self, &found.id)?;
-        // The row is read again under the lock: until this process had the lock, another one
-        // could complete the method.
+        // The row is read again under the lock, because another process may have completed the method before
+        // this one got the lock.
         let found = self.find_method(&found.id)?;
         if found.state == MethodState::Complete {
             return Err(Error::MethodComplete(found.id));
@@ -169,7 +169,8 @@ impl RunCatalogue {
             return Ok(Vec::new());
         }
         let mut found = self.query_rows(sql, parameters, read_method_summary)?;
-        // The row of an unfinished method is as old as its last change of state. Its journal is newer.
+        // The row of an unfinished method was written at its last change of state, so the trials are counted
+        // in its journal.
         for method in found.iter_mut().filter(|method| method.state != MethodState::Complete) {
             method.trials = methods::count_trials(&method.directory);
         }

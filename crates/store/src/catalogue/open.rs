@@ -1,4 +1,4 @@
-//! Runs with results missing in their report: results that arrive later are added to it.
+//! Runs whose report lacks results of nodes: results that arrive later are added to the report.
 //!
 //! ```text
 //! <directory of the run>/open.bin    what the report was made from, in the form of the code that made it
@@ -19,9 +19,9 @@ use std::io;
 pub(crate) const OPEN_RUN_FILE: &str = "open.bin";
 
 impl RunCatalogue {
-    /// The bytes that [`RunDraft::set_open_state`](crate::RunDraft::set_open_state) stored; `None` for a run whose report is
-    /// complete, or that has none.
-    pub fn open_run(&self, run: &RunId) -> Result<Option<Vec<u8>>, Error> {
+    /// Reads the bytes that [`RunDraft::set_open_state`](crate::RunDraft::set_open_state) stored; `None` for
+    /// a run that has a complete report or no report.
+    pub fn read_open_state(&self, run: &RunId) -> Result<Option<Vec<u8>>, Error> {
         let path = self.run_directory(run).join(OPEN_RUN_FILE);
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -31,7 +31,7 @@ impl RunCatalogue {
     }
 
     /// Runs whose report lacks results.
-    pub fn open_runs(&self) -> Result<Vec<RunId>, Error> {
+    pub fn runs_with_missing_results(&self) -> Result<Vec<RunId>, Error> {
         let runs = self.list_runs(usize::MAX)?.into_iter().map(|summary| summary.run);
         Ok(runs.filter(|run| self.run_directory(run).join(OPEN_RUN_FILE).exists()).collect())
     }
@@ -51,10 +51,12 @@ impl RunCatalogue {
         gather_part(&folder, self, attempt, node, &self.segment_rows(run, attempt, node)?).map(Some)
     }
 
-    /// Replaces the report of a run by one with more results. `open` is stored for the next time, if more may come.
+    /// Replaces the report of a run by one with more results. `open` is the state for adding further results
+    /// later; `None` means that the report is complete, and removes the stored state and segments.
     pub fn complete_report(&self, report: &RunReport, open: Option<&[u8]>) -> Result<(), Error> {
         let directory = self.run_directory(&report.run);
-        // Files first, as at the first commit: after a crash in between, the row is older than the report, never newer.
+        // The files are written before the row, as at the first commit: after a crash in between, the row is
+        // older than the report, never newer.
         files::write_run_files(
             &directory,
             report,
@@ -75,7 +77,8 @@ impl RunCatalogue {
             return disk::write_whole_file(&directory, OPEN_RUN_FILE, open)
                 .map_err(Error::file("write", directory.join(OPEN_RUN_FILE)));
         }
-        // The report has all results now. A file that cannot be removed only takes space: the report stays right.
+        // The report now has all results. A file that cannot be removed only takes space and does not affect
+        // the report.
         drop(fs::remove_dir_all(directory.join(SEGMENTS_DIRECTORY)));
         drop(fs::remove_file(directory.join(OPEN_RUN_FILE)));
         Ok(())

@@ -1,7 +1,7 @@
 //! Progress of each node's part of a run: its stored segments, and the disk space that they take.
 //!
-//! Progress and space have separate rows, so that the cost of one more segment does not grow with the number of
-//! stored ones.
+//! Progress and space have separate rows, so that the cost of one more segment does not grow with the
+//! number of stored ones.
 //!
 //! Invariant: a row here is changed in the same transaction as the segments that it counts.
 
@@ -16,7 +16,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 const MIN_SEGMENT_BYTES: u64 = 4096;
 /// Bytes that a run under way leaves free on the disk, for its report and for other runs.
 const RUN_RESERVED_DISK_BYTES: u64 = 128 << 20;
-/// A node may always store this many bytes of a run, even if little is left for the other nodes.
+/// Number of bytes of a run that a node may always store, even if little space is left for the other nodes.
 const ALWAYS_ALLOWED_BYTES: u64 = 64 << 20;
 
 /// Limits on the data that one node may store of a run under way.
@@ -49,9 +49,9 @@ pub struct StoredRunShare {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SegmentAdmission {
     Admitted,
-    /// Its node has used up its share. Another attempt will not change that.
+    /// The node has used up its share. Another attempt will not change that.
     BeyondShare,
-    /// The disk has no room for it now, which may change at any time.
+    /// The disk has no space for the segment now, which may change at any time.
     NoRoom,
 }
 
@@ -64,7 +64,7 @@ impl RunQuota {
         if share.segments >= self.segments || after > self.bytes {
             return SegmentAdmission::BeyondShare;
         }
-        // A node's counts are small. They are stored as long as the disk accepts them, because a report
+        // The counts of a node are small. They are stored as long as the disk accepts them, because a report
         // without them is worthless.
         if after <= ALWAYS_ALLOWED_BYTES {
             return SegmentAdmission::Admitted;
@@ -86,7 +86,7 @@ pub(super) fn disk_bytes_of_segment(bytes: usize) -> u64 {
 /// Progress of a node's part of a run and attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct PartProgressRow {
-    /// The first number that is not stored.
+    /// The lowest segment number that is not stored.
     below: u64,
     /// The highest number that is stored.
     highest: u64,
@@ -95,14 +95,14 @@ struct PartProgressRow {
 }
 
 impl RunCatalogue {
-    /// The first number of a node's part in a run that is not stored.
+    /// The lowest segment number of a node's part in a run that is not stored.
     pub fn watermark(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<u64, Error> {
         let id = SegmentId { run: run.clone(), attempt, node: node.clone(), number: 0 };
         let part = self.part_row(&id).map_err(|source| self.catalogue_error(source))?;
         Ok(part.below)
     }
 
-    /// Returns whether all segments of a node's part up to its End are stored, and none beyond.
+    /// Returns whether all segments of a node's part up to its End are stored, and no segment after the End.
     pub fn is_part_complete(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<bool, Error> {
         let id = SegmentId { run: run.clone(), attempt, node: node.clone(), number: 0 };
         let part = self.part_row(&id).map_err(|source| self.catalogue_error(source))?;
@@ -110,8 +110,8 @@ impl RunCatalogue {
         Ok(part.end == Some(part.highest) && part.below == part.highest.saturating_add(1))
     }
 
-    /// Returns whether another node with segments in this run and attempt has a name that extends this one by `-` and more, or
-    /// is extended by it.
+    /// Returns whether another node with segments in this run and attempt has a name that begins with this
+    /// name and `-`, or is such a beginning of this name.
     pub(crate) fn has_similar_node_name(
         &self,
         run: &RunId,
@@ -129,7 +129,7 @@ impl RunCatalogue {
     }
 
     /// Stored data of a node's part in a run, in all attempts.
-    pub fn run_share(&self, run: &RunId, node: &NodeName) -> Result<StoredRunShare, Error> {
+    pub fn stored_run_share(&self, run: &RunId, node: &NodeName) -> Result<StoredRunShare, Error> {
         let sql = "SELECT segments, bytes, refused FROM run_shares WHERE run = ?1 AND node = ?2";
         // Both columns are the key, so there is at most one row.
         let mut shares = self.query_rows(sql, params![run.0, node.0], |row| {
@@ -154,14 +154,14 @@ fn find_similar_sender(
     attempt: u32,
     node: &NodeName,
 ) -> rusqlite::Result<bool> {
-    // `.` is the character after `-`: the range has all names that begin with this one and `-`.
+    // `.` follows `-` in ASCII, so the range contains all names that begin with this name and `-`.
     let longer = "SELECT 1 FROM run_parts
          WHERE run = ?1 AND attempt = ?2 AND node >= ?3 || '-' AND node < ?3 || '.'";
     if connection.prepare_cached(longer)?.exists(params![run.0, attempt, node.0])? {
         return Ok(true);
     }
     let sql = "SELECT 1 FROM run_parts WHERE run = ?1 AND attempt = ?2 AND node = ?3";
-    // The reverse case: a name that this one extends ends before one of its `-`.
+    // The reverse case: this name begins with the other name and `-`.
     let mut shorter = connection.prepare_cached(sql)?;
     for (end, _) in node.0.match_indices('-') {
         if shorter.exists(params![run.0, attempt, &node.0[..end]])? {
@@ -186,7 +186,7 @@ fn read_part_row(row: &Row<'_>) -> rusqlite::Result<PartProgressRow> {
     })
 }
 
-/// Counts a segment whose row was just inserted.
+/// Updates the progress and the share of the node after the row of a segment was inserted.
 pub(super) fn count_segment(
     connection: &Connection,
     id: &SegmentId,
@@ -200,7 +200,8 @@ pub(super) fn count_segment(
         // A journal has one End. If a faulty node sends several, the highest one counts.
         part.end = part.end.max(Some(id.number));
     }
-    // Segments may come in any order. Each number is passed once in the life of the part, so this is cheap on average.
+    // Segments may arrive in any order. The loop passes each number only once in the life of the part, so it
+    // is cheap on average.
     while is_segment_stored(connection, id, part.below)? {
         part.below += 1;
     }

@@ -1,8 +1,8 @@
 //! Removes runs and methods that the user no longer wants, and keeps results with a pin.
 //!
-//! The row is removed first, and a note of its directory is written in the same transaction; then the files
-//! are removed; then the note. After a crash in between, the result is not listed any more; the next prune
-//! finds the note and removes the remaining files. A listed result always has its files.
+//! The row is removed first, and a note of its directory is written in the same transaction. Then the files
+//! are removed, and finally the note. After a crash in between, the result is not listed any more, and the
+//! next prune finds the note and removes the remaining files. So a listed result always has its files.
 //!
 //! Invariant: only [`RunCatalogue::prune_results`] and the `discard` functions remove a result, and only the user asks for them.
 
@@ -72,7 +72,7 @@ impl RunCatalogue {
                 outcome.removed.push(self.to_pruned_result(&stored)?);
             }
         }
-        // They come newest first.
+        // The results are listed newest first, but the outcome has the oldest first.
         outcome.removed.reverse();
         // A plan removes nothing, so it counts the directories that the next prune will finish.
         outcome.finished = self.pending_removals()?.len() as u64;
@@ -83,12 +83,12 @@ impl RunCatalogue {
     /// results. It also finishes an interrupted prune.
     pub fn prune_results(&self, criteria: &PruneCriteria) -> Result<PruneOutcome, Error> {
         let interrupted = self.pending_removals()?.len() as u64;
-        // The leftovers of an interrupted prune come first: no row names these files any more.
+        // The leftovers of an interrupted prune are removed first, because no row names these files any more.
         self.finish_removals()?;
         let mut outcome = PruneOutcome { finished: interrupted, ..self.plan_prune(criteria)? };
         let mut removed = Vec::new();
         for pruned in outcome.removed {
-            if self.remove_row(&pruned)? {
+            if self.replace_row_by_removal_note(&pruned)? {
                 removed.push(pruned);
             }
         }
@@ -112,7 +112,7 @@ impl RunCatalogue {
         Ok(found)
     }
 
-    /// Returns whether results of nodes may still come, or a process is working in the directory.
+    /// Returns whether results of nodes may still arrive, or a process is working in the directory.
     fn is_incomplete(&self, stored: &StoredSummary) -> bool {
         let directory = self.directory_of(stored);
         directory.join(OPEN_RUN_FILE).exists()
@@ -139,18 +139,19 @@ impl RunCatalogue {
         }
     }
 
-    /// Replaces the row by a note that its directory is to be removed, in one step. `false` if it got a pin meanwhile, or another
-    /// process has removed it.
-    fn remove_row(&self, pruned: &PrunedResult) -> Result<bool, Error> {
+    /// Replaces the row by a note that its directory is to be removed, in one transaction. Returns `false` if
+    /// the result was pinned meanwhile, or if another process has removed it.
+    fn replace_row_by_removal_note(&self, pruned: &PrunedResult) -> Result<bool, Error> {
         // The id becomes part of a path in the note.
         check_run_id(&pruned.id)?;
-        self.replace_row(pruned).map_err(|source| self.catalogue_error(source))
+        self.replace_row_in_transaction(pruned).map_err(|source| self.catalogue_error(source))
     }
 
-    fn replace_row(&self, pruned: &PrunedResult) -> rusqlite::Result<bool> {
+    fn replace_row_in_transaction(&self, pruned: &PrunedResult) -> rusqlite::Result<bool> {
         let (table, place) =
             if pruned.kind == RUN_KIND { ("runs", RUNS_DIRECTORY) } else { ("methods", METHODS_DIRECTORY) };
-        // The write lock from the beginning on: no pin can come between the check and the deletion.
+        // The transaction takes the write lock at its beginning, so that no pin can be set between the check
+        // and the deletion.
         let step = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
         let sql = format!("DELETE FROM {table} WHERE id = ?1 AND id NOT IN (SELECT id FROM pins)");
         if step.execute(&sql, params![pruned.id])? == 0 {
@@ -192,7 +193,8 @@ impl RunCatalogue {
                     }
                     _ => {}
                 }
-                // The note says that files may exist: it is removed only when their removal is safe on the disk.
+                // The note says that files may still exist, so it is deleted only when their removal is
+                // synced to the disk.
                 disk::sync_directory(&parent).map_err(Error::file("sync", &parent))?;
             }
             let done = self.connection.execute("DELETE FROM removals WHERE directory = ?1", params![noted]);
@@ -216,7 +218,7 @@ impl RunCatalogue {
         done.map(|changed| changed > 0).map_err(|source| self.catalogue_error(source))
     }
 
-    /// Lets the run or method with this id be pruned again. Returns whether it had a pin.
+    /// Removes the pin of the run or method with this id. Returns whether it had a pin.
     pub fn unpin_result(&self, id: &str) -> Result<bool, Error> {
         let done = self.connection.execute("DELETE FROM pins WHERE id = ?1", params![id]);
         done.map(|changed| changed > 0).map_err(|source| self.catalogue_error(source))

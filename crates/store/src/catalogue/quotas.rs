@@ -17,7 +17,7 @@ const LATE_RESERVED_DISK_BYTES: u64 = 128 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct BatchQuotas {
-    /// Free bytes of the disk, less the bytes of the batch.
+    /// Free bytes of the disk minus the bytes of the batch; `None` before the first segment.
     free: Option<u64>,
     /// Stored data of each node in its run under way, including the batch.
     shares: BTreeMap<(RunId, NodeName), StoredRunShare>,
@@ -37,7 +37,7 @@ struct LateResultCounts {
 }
 
 impl BatchQuotas {
-    /// For a disk with this many bytes free.
+    /// Creates quotas for a disk with this many free bytes.
     #[cfg(test)]
     pub(crate) fn with_free(free: u64) -> Self {
         Self { free: Some(free), ..Self::default() }
@@ -45,7 +45,7 @@ impl BatchQuotas {
 
     fn free_bytes(&mut self, catalogue: &RunCatalogue) -> u64 {
         let place = catalogue.place();
-        // A disk with unknown free space counts as empty: then the write itself fails if there is no space.
+        // If the free space is unknown, it counts as unlimited: the write itself fails if there is no space.
         *self.free.get_or_insert_with(|| packetrig_sys::disk::free_bytes(place).unwrap_or(u64::MAX))
     }
 
@@ -65,9 +65,10 @@ impl BatchQuotas {
         let key = (id.run.clone(), id.node.clone());
         let mut share = match self.shares.get(&key) {
             Some(share) => *share,
-            None => catalogue.run_share(&id.run, &id.node)?,
+            None => catalogue.stored_run_share(&id.run, &id.node)?,
         };
-        // Both outcomes are remembered for the next segment of the batch: the catalogue does not contain this one yet.
+        // The changed share is remembered for the next segment of the batch, because the catalogue does not
+        // contain this segment yet.
         let admission = quota.admit_segment(share, bytes, free);
         match admission {
             SegmentAdmission::Admitted => {
@@ -77,8 +78,7 @@ impl BatchQuotas {
             }
             SegmentAdmission::BeyondShare => {
                 share.refused = share.refused.saturating_add(1);
-                // Refused bytes are counted separately from the share, because a refused segment has
-                // no row to commit.
+                // Refusals are counted separately, because a refused segment has no row to commit.
                 *self.refused.entry(key.clone()).or_default() += 1;
             }
             // A full disk is not the node's fault, so it does not count as a refusal.
@@ -92,8 +92,8 @@ impl BatchQuotas {
         }
     }
 
-    /// Counts a late segment, or refuses it. A segment that is stored again after its file or row was lost counts again: that
-    /// uses up some of its node's share.
+    /// Counts a late segment, or refuses it. A segment that is stored again because its file or row was lost
+    /// counts twice, which uses up some of its node's share.
     pub(crate) fn admit_late_segment(
         &mut self,
         catalogue: &RunCatalogue,
@@ -111,7 +111,7 @@ impl BatchQuotas {
         let of_all: u64 = kept.values().sum();
         let limits = [(of_node, MAX_LATE_OF_NODE), (of_all, MAX_LATE)];
         let beyond = limits.into_iter().find(|(kept, most)| kept.saturating_add(bytes) > *most);
-        // A full disk is no refusal: no count of the node changes, and it sends the segment again.
+        // A full disk is not counted as a refusal, and the node sends the segment again.
         if beyond.is_none() && bytes > free.saturating_sub(LATE_RESERVED_DISK_BYTES) {
             self.late_bytes = Some(kept);
             return Err(no_space_error(catalogue));
@@ -132,7 +132,7 @@ impl BatchQuotas {
         }
     }
 
-    /// Returns whether anything but segments has to be written.
+    /// Returns whether there are changes to write besides the segments.
     pub(crate) fn is_changed(&self) -> bool {
         !self.refused.is_empty() || !self.late.is_empty()
     }
@@ -156,8 +156,9 @@ impl BatchQuotas {
     }
 }
 
-/// The error for a disk that has too little space now. The fabric keeps the segment and delivers it again. A refusal for the
-/// node's share would leave its counts out of the report, although there may be space a moment later.
+/// The error for a disk that has too little space now. The fabric keeps the segment and delivers it again.
+/// If the segment were refused for good, its counts would be missing in the report, although there may be
+/// space a moment later.
 fn no_space_error(catalogue: &RunCatalogue) -> Error {
     Error::file("store a segment in", catalogue.place())(ErrorKind::StorageFull.into())
 }

@@ -29,7 +29,7 @@ pub(crate) struct ListedSegment {
 
 impl RunCatalogue {
     /// Number of capture segments of a run.
-    pub(crate) fn captured_segments(&self, run: &RunId) -> Result<u64, Error> {
+    pub(crate) fn count_capture_segments(&self, run: &RunId) -> Result<u64, Error> {
         let sql = "SELECT COUNT(*) FROM segments WHERE run = ?1 AND kind = ?2";
         let found =
             self.connection.query_row(sql, params![run.0, SegmentKind::Capture.as_str()], |row| row.get(0));
@@ -51,7 +51,7 @@ impl RunCatalogue {
     }
 
     /// The row of a segment, if it has one.
-    pub(crate) fn listed_segment(&self, id: &SegmentId) -> Result<Option<ListedSegment>, Error> {
+    pub(crate) fn find_listed_segment(&self, id: &SegmentId) -> Result<Option<ListedSegment>, Error> {
         let sql = "SELECT sha256, pack, position, bytes FROM segments
              WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4";
         let key = params![id.run.0, id.attempt, id.node.0, clamp_to_i64(id.number)];
@@ -62,9 +62,9 @@ impl RunCatalogue {
         Ok(found.pop())
     }
 
-    /// Commits segments that are on the disk, together with the quotas of their batch. Returns for each whether it was stored
-    /// before; `None` if another process has stored it with other bytes since.
-    pub(crate) fn commit_listed_segments(
+    /// Commits segments whose bytes are on the disk, together with the quotas of their batch. Returns for each whether
+    /// it was new or stored before; `None` if another process has meanwhile stored the id with other bytes.
+    pub(crate) fn commit_written_segments(
         &self,
         segments: &[SegmentToCatalogue<'_>],
         quotas: &BatchQuotas,
@@ -82,13 +82,13 @@ impl RunCatalogue {
         quotas: &BatchQuotas,
         at: u64,
     ) -> rusqlite::Result<Vec<Option<StoreOutcome>>> {
-        // Immediate takes the write lock at once. A transaction that starts by reading could fail with SQLITE_BUSY when it
-        // turns to writing, without waiting.
+        // An immediate transaction takes the write lock at its beginning. A transaction that begins with a
+        // read could fail with SQLITE_BUSY at its first write, without waiting.
         let change = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
         let listed = segments.iter().map(|segment| insert_segment_row(&change, segment, at));
         // An error drops the transaction, which undoes all of it.
         let listed = listed.collect::<rusqlite::Result<Vec<_>>>()?;
-        // The count changes in the same transaction, so that no crash leaves a count without its segments.
+        // The counts change in the same transaction, so that no crash leaves a count without its segments.
         quotas.write_counts(&change)?;
         change.commit()?;
         #[cfg(test)]
@@ -153,7 +153,8 @@ fn insert_segment_row(
         count_segment(change, id, clamp_to_usize(place.length), *kind == SegmentKind::End)?;
         return Ok(Some(StoreOutcome::New));
     }
-    // Another process was faster. The same bytes are a repeat; other bytes are refused.
+    // Another process has stored this segment first. The same bytes count as a repeat; other bytes are
+    // refused.
     let sql = "SELECT 1 FROM segments WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4 AND sha256 = ?5";
     let row = params![id.run.0, id.attempt, id.node.0, clamp_to_i64(id.number), sha256];
     Ok(change.prepare_cached(sql)?.exists(row)?.then_some(StoreOutcome::Again))

@@ -70,7 +70,7 @@ impl StoredSummary {
         self.directory().join(if matches!(self, Self::Run(_)) { REPORT_FILE_NAME } else { RESULT_FILE_NAME })
     }
 
-    /// The report of a run, or an error that says that it has none.
+    /// Reads the report of a run. For a method, returns the error [`Error::NoResult`].
     pub fn read_report(&self) -> Result<RunReport, Error> {
         match self {
             Self::Run(_) => read_report(&self.result_file()),
@@ -78,7 +78,7 @@ impl StoredSummary {
         }
     }
 
-    /// Reads the figures and the subject that it is compared by, from its file.
+    /// Reads the figures and the test subject of the result from its file.
     pub fn read_comparable_result(&self) -> Result<ComparableResult, Error> {
         if let Self::Run(_) = self {
             let report = self.read_report()?;
@@ -102,8 +102,8 @@ impl StoredSummary {
 }
 
 impl RunCatalogue {
-    /// The run or method with an id that begins with `prefix`, or otherwise the newest one with this name. A
-    /// full id is found even if other ids begin with it.
+    /// Finds the run or method with an id that begins with `prefix`, or otherwise the newest one with this
+    /// name. A full id is found even if other ids begin with it.
     pub fn find_stored_result(&self, prefix: &str) -> Result<StoredSummary, Error> {
         let runs = self.runs_with_prefix(prefix)?.into_iter().map(StoredSummary::Run);
         let methods = self.methods_with_prefix(prefix)?.into_iter().map(StoredSummary::Method);

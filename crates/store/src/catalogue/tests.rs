@@ -72,7 +72,7 @@ fn run_id_is_unique_and_path_safe() {
 fn captures_move_with_the_run() {
     let (_place, catalogue) = store();
     let draft = catalogue.begin_run(RunId("r".into()), ReportSize::default()).unwrap();
-    let file = draft.capture_dir().unwrap().join("rx.pcapng");
+    let file = draft.create_capture_directory().unwrap().join("rx.pcapng");
     fs::write(&file, "frames").unwrap();
     let mut report = report("r");
     report.captures[0].file = file.to_string_lossy().into_owned();
@@ -87,7 +87,7 @@ fn captures_move_with_the_run() {
 fn a_run_without_a_report_leaves_nothing() {
     let (place, catalogue) = store();
     let draft = catalogue.begin_run(RunId("r".into()), ReportSize::default()).unwrap();
-    draft.capture_dir().unwrap();
+    draft.create_capture_directory().unwrap();
     assert!(
         matches!(catalogue.begin_run(RunId("r".into()), ReportSize::default()), Err(Error::Taken(_))),
         "under way"
@@ -165,13 +165,13 @@ fn writer_that_waits_in_vain_names_the_holder() {
     let second = RunCatalogue::open_or_create(&first.place).unwrap();
     second.connection.busy_timeout(Duration::ZERO).unwrap();
     let held = Transaction::new_unchecked(&first.connection, TransactionBehavior::Immediate).unwrap();
-    let refused = second.forget_unfinished(&RunId("a".to_owned())).unwrap_err().to_string();
+    let refused = second.delete_unfinished_run(&RunId("a".to_owned())).unwrap_err().to_string();
     assert!(
-        refused.ends_with(&format!("process {} has held it for too long", std::process::id())),
+        refused.contains(&format!("process {} has locked it for too long", std::process::id())),
         "{refused}"
     );
     drop(held);
-    second.forget_unfinished(&RunId("a".to_owned())).unwrap();
+    second.delete_unfinished_run(&RunId("a".to_owned())).unwrap();
 }
 
 #[test]

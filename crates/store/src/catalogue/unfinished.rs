@@ -1,4 +1,4 @@
-//! Runs under way, so that they can be resumed after a crash.
+//! Runs under way, stored so that another process can resume them after a crash.
 
 use super::{RunCatalogue, read_count};
 use crate::Error;
@@ -16,17 +16,18 @@ pub struct UnfinishedRun {
     /// Number of its current attempt.
     pub attempt: u32,
     pub epoch: u64,
-    /// Its record in the fabric's form, JSON.
+    /// State of the run as JSON, in the fabric's form.
     pub record: String,
     pub plan: String,
     /// Directory of the run's files so far. It may be empty when a run begins.
     pub directory: PathBuf,
-    /// When it was begun, nanoseconds since 1970 (UTC).
+    /// Time at which the run began, nanoseconds since 1970 (UTC).
     pub begun_at: u64,
 }
 
 impl RunCatalogue {
-    /// Begins a run that can be resumed by another process: like [`RunCatalogue::begin_run`], with a row.
+    /// Begins a run that another process can resume: like [`RunCatalogue::begin_run`], but with a
+    /// row from the beginning.
     pub fn begin_resumable_run(
         &self,
         unfinished: &UnfinishedRun,
@@ -63,7 +64,7 @@ impl RunCatalogue {
     ) -> Result<(), Error> {
         let sql = "UPDATE unfinished SET attempt = ?2, epoch = ?3, record = ?4 WHERE run = ?1";
         let row = params![run.0, attempt, clamp_to_i64(epoch), record];
-        // There is no row: the run has ended, or another process has removed it.
+        // Without a row, the run has ended, or another process has removed it.
         match self.connection.execute(sql, row).map_err(|source| self.catalogue_error(source))? {
             0 => Err(Error::NotUnfinished(run.clone())),
             _ => Ok(()),
@@ -92,7 +93,7 @@ impl RunCatalogue {
     }
 
     /// Removes the row of a run that will have no report.
-    pub(crate) fn forget_unfinished(&self, run: &RunId) -> Result<(), Error> {
+    pub(crate) fn delete_unfinished_run(&self, run: &RunId) -> Result<(), Error> {
         let done = self.connection.execute("DELETE FROM unfinished WHERE run = ?1", params![run.0]);
         done.map(drop).map_err(|source| self.catalogue_error(source))
     }

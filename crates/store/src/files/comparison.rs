@@ -131,7 +131,7 @@ pub(super) fn table_row<const N: usize>(cells: [&str; N]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
-/// Text that a table cannot take for its own marks, or a page for HTML.
+/// Escapes a text so that Markdown does not read its characters as table marks or as HTML.
 pub(super) fn markdown_cell(text: &str) -> String {
     // `&` comes first: otherwise the entities of the other characters would be escaped again.
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('|', "\\|");
@@ -211,7 +211,7 @@ mod tests {
         let [before, after] = ["p", "q"].map(|plan| result("x", plan, 1000.0, Some(0.0)));
         let report = ComparisonReport::from_results(&before, &after, &limits(), false);
         assert_eq!(report.comparison.verdict, FigureVerdict::Unknown);
-        assert_eq!(report.reasons(), ["they are not of the same test: their plans differ"]);
+        assert_eq!(report.reasons(), ["the results are not of the same test: their plans differ"]);
         let anyway = ComparisonReport::from_results(&before, &after, &limits(), true);
         assert_eq!((anyway.comparison.verdict, anyway.difference), (FigureVerdict::Pass, None));
     }

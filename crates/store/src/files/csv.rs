@@ -14,7 +14,7 @@ pub fn table_csv<T: ReportTable>(report: &RunReport) -> String {
 }
 
 fn table_cell<T: ReportTable>(column: &ReportColumn<T>, row: &T::Row<'_>) -> String {
-    // Zero would be a measurement.
+    // An unknown value is an empty cell, because zero would be a measurement.
     column.value_in(row).map(|value| value.to_string()).unwrap_or_default()
 }
 
@@ -30,8 +30,8 @@ const FORMULA_FIRST_CHARACTERS: [char; 11] =
 
 /// A field of CSV, in quotes only if it needs them.
 pub fn csv_field(text: &str) -> String {
-    // Spreadsheets treat such a text as a formula and run it, and names come from other people. A number
-    // stays a number.
+    // Spreadsheets run such a text as a formula, and names may come from other people. A text that is a
+    // number stays unchanged.
     let is_formula = text.starts_with(FORMULA_FIRST_CHARACTERS) && text.parse::<f64>().is_err();
     let field = if is_formula { format!("'{text}") } else { text.to_owned() };
     // RFC 4180, section 2: fields with commas, quotes or line breaks are quoted, and quotes in them doubled.

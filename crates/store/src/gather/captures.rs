@@ -24,8 +24,8 @@ pub(super) struct NodeCaptures {
 
 /// Maximum number of open capture files of one node. A run has a few for each port.
 const MAX_FILES: usize = 256;
-/// Largest capture file: far more than an engine writes. Without a limit, a piece with a huge offset would make a
-/// file that seems endless.
+/// Largest capture file in bytes, far more than an engine writes. Without a limit, a piece with a huge offset
+/// would create a huge sparse file.
 const MAX_BYTES: u64 = 1 << 40;
 
 struct CapturePieces {
@@ -39,8 +39,8 @@ struct CapturePieces {
 }
 
 impl NodeCaptures {
-    /// Files get the name `<node>-<file>` in the run's directory, or `<node>=<file>` if the first could be
-    /// read as another node's file.
+    /// Files get the name `<node>-<file>` in the run's directory, or `<node>=<file>` if `<node>-<file>` could
+    /// also be the name of another node's file.
     pub(super) fn for_node(
         folder: &RunFolder<'_>,
         catalogue: &RunCatalogue,
@@ -55,14 +55,14 @@ impl NodeCaptures {
     }
 
     /// A message about refused pieces, if there are any.
-    pub(super) fn refusal_doubt(&self) -> Option<String> {
+    pub(super) fn describe_refused_pieces(&self) -> Option<String> {
         let pieces = self.refused;
         let why = format!("more than {MAX_FILES} captures, or more than {MAX_BYTES} bytes of one");
         (pieces > 0).then(|| format!("{}: {pieces} pieces of captures were refused: {why}", self.node))
     }
 
-    /// Writes a piece at its offset. A piece that cannot belong to a capture is counted and refused: it is this node's fault, and
-    /// must not make the results of other nodes fail.
+    /// Writes a piece at its offset. A piece that cannot belong to a capture is counted and refused: this is
+    /// the fault of its node and must not affect the results of other nodes.
     pub(super) fn write_capture_piece(&mut self, segment: &ResultSegment) -> Result<(), Error> {
         let length = segment.payload.len() as u64;
         let is_known = self.open.iter().any(|capture| capture.name == segment.name);
@@ -92,7 +92,7 @@ impl NodeCaptures {
         let plain: String = name.chars().map(to_plain_character).collect();
         let mut file_name = format!("{}{plain}", self.prefix);
         while self.open.iter().any(|capture| capture.file_name == file_name) {
-            // Two names that differ only in replaced characters.
+            // Two names may differ only in characters that are replaced.
             file_name.insert(self.prefix.len(), '_');
         }
         private_files::create_directories(&self.directory).map_err(Error::file("create", &self.directory))?;

@@ -14,7 +14,7 @@ fn store() -> (tempfile::TempDir, RunCatalogue) {
 /// A run that has captured something.
 fn captured(catalogue: &RunCatalogue) -> (RunDraft, PathBuf) {
     let draft = catalogue.begin_run(RunId("r".into()), ReportSize::default()).unwrap();
-    let file = draft.capture_dir().unwrap().join("rx.pcapng");
+    let file = draft.create_capture_directory().unwrap().join("rx.pcapng");
     fs::write(&file, "frames").unwrap();
     (draft, file)
 }
@@ -46,7 +46,7 @@ fn a_panic_removes_no_capture_either() {
 fn empty_files_are_no_captures() {
     let (place, catalogue) = store();
     let draft = catalogue.begin_run(RunId("r".into()), ReportSize::default()).unwrap();
-    fs::write(draft.capture_dir().unwrap().join("rx.pcapng.part"), "").unwrap();
+    fs::write(draft.create_capture_directory().unwrap().join("rx.pcapng.part"), "").unwrap();
     assert_eq!(draft.end_without_report(), None);
     assert_eq!(fs::read_dir(place.path().join("runs")).unwrap().count(), 0);
 }

@@ -289,7 +289,7 @@ fn unfinished_node_yields_its_partial_results() {
         setup.store(&sent[number]);
     }
     assert_eq!(setup.assemble("a"), None);
-    let there = setup.draft.assemble_partial(&setup.catalogue, 1, &node("a")).unwrap();
+    let there = setup.draft.assemble_incomplete_part(&setup.catalogue, 1, &node("a")).unwrap();
     assert_eq!((there.last_sample, there.result, there.end, there.missing), (Some(sample(1)), None, None, 1));
     assert_eq!((there.captures[0].is_whole, there.captures[0].bytes), (false, 50));
     let doubts = [
@@ -298,7 +298,7 @@ fn unfinished_node_yields_its_partial_results() {
         "a: capture rx.pcapng is incomplete",
     ];
     assert_eq!(there.doubts, doubts);
-    let nothing = setup.draft.assemble_partial(&setup.catalogue, 1, &node("b")).unwrap();
+    let nothing = setup.draft.assemble_incomplete_part(&setup.catalogue, 1, &node("b")).unwrap();
     assert_eq!((nothing.last_sample, nothing.counts.segments), (None, 0));
 }
 
@@ -319,7 +319,7 @@ fn killed_agent_and_lost_segments_raise_doubts() {
     let gathered = setup.assemble("a").unwrap();
     assert_eq!((gathered.counts.lost, gathered.last_sample), (1, Some(sample(2))));
     assert!(gathered.doubts.contains(&"a: disk: 1 segments were lost".to_owned()), "{:?}", gathered.doubts);
-    assert!(gathered.doubts.contains(&"a: the agent gave the run up".to_owned()), "{:?}", gathered.doubts);
+    assert!(gathered.doubts.contains(&"a: the agent abandoned the run".to_owned()), "{:?}", gathered.doubts);
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn captures_of_two_nodes_never_share_a_file() {
     let file = |name: &str| setup.assemble(name).unwrap().captures[0].file.clone();
     let files = [file("a"), file("a-b"), file("z")];
     assert_eq!(files.each_ref().map(|file| fs::read(file).unwrap()[0]), [1, 2, 3]);
-    let inside = setup.draft.capture_dir().unwrap();
+    let inside = setup.draft.create_capture_directory().unwrap();
     assert!(files.iter().all(|file| file.parent() == Some(&*inside)), "{files:?}");
 }
 
@@ -368,7 +368,7 @@ fn late_segments_join_their_run_or_stray_directory() {
         "while it is under way, to its draft"
     );
     let is_below = |run: &Path, id: &SegmentId| {
-        catalogue.listed_segment(id).unwrap().is_some_and(|listed| listed.place.is_on_disk(run, id))
+        catalogue.find_listed_segment(id).unwrap().is_some_and(|listed| listed.place.is_on_disk(run, id))
     };
     assert!(is_below(draft.partial_directory(), early));
     let directory = draft.commit_run(&catalogue, &mut report(&run().0), "").unwrap();
@@ -424,7 +424,7 @@ fn late_results_have_node_and_total_quotas() {
     let admit = |id: &SegmentId, bytes, free| {
         let mut quotas = BatchQuotas::with_free(free);
         let admitted = quotas.admit_late_segment(&catalogue, id, bytes);
-        catalogue.commit_listed_segments(&[], &quotas, 5).unwrap();
+        catalogue.commit_written_segments(&[], &quotas, 5).unwrap();
         admitted
     };
     admit(&id, share - 5000, u64::MAX).unwrap();

@@ -4,7 +4,7 @@
 //! <spool>/captures-sent   JSON: the run and how many bytes, oldest first
 //! ```
 //! The owner of the node limits the bytes per run. A run may have several attempts, be interrupted by another run, and survive a
-//! restart of the node, so the count is stored by the run's id, beside the spool.
+//! restart of the node, so the count is stored by the id of the run, in the directory of the spool.
 //!
 //! Invariant: bytes are counted on the disk before they are in the spool.
 
@@ -43,9 +43,9 @@ struct SentCaptures {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllowanceError {
-    /// The owner of the node allows no more.
+    /// The captures of the run have reached the limit that the node's owner set.
     #[error(
-        "with its {bytes} B the captures of the run would be more than the {per_run} B that the node's owner allows; {sent} B \
+        "its {bytes} B would make the captures of the run exceed the limit of {per_run} B that the node's owner set; {sent} B \
          were sent before"
     )]
     UsedUp { bytes: u64, per_run: u64, sent: u64 },
@@ -68,13 +68,13 @@ impl CaptureAllowance {
         Ok(Self { spool: spool.to_owned(), per_run, sent })
     }
 
-    /// Counts `bytes` of the run, or returns why they have to stay. They also count if the spool refuses them afterwards: a part
-    /// may have left already.
-    pub fn take_bytes(&mut self, run: &RunId, bytes: u64) -> Result<(), AllowanceError> {
+    /// Counts `bytes` of the run, or returns why they must stay on the node. They also count if the spool
+    /// refuses them later, because a part of them may have left already.
+    pub fn count_sent_bytes(&mut self, run: &RunId, bytes: u64) -> Result<(), AllowanceError> {
         self.count_sent(run, None, bytes)
     }
 
-    /// Counts a file of `bytes`. It counts only once, however often and in however many pieces it is sent.
+    /// Counts a file of `bytes`. A file counts only once, however often and in however many pieces it is sent.
     pub fn count_sent_file(&mut self, run: &RunId, file: &str, bytes: u64) -> Result<(), AllowanceError> {
         let known = self.sent.iter().find(|it| it.run == *run);
         // An interrupted upload starts again from the beginning of its file, and must not use up the allowance twice.
@@ -123,15 +123,15 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let open = || CaptureAllowance::open_in(place.path(), 100).unwrap();
         let mut allowance = open();
-        allowance.take_bytes(&run("a"), 60).unwrap();
-        allowance.take_bytes(&run("b"), 100).unwrap();
+        allowance.count_sent_bytes(&run("a"), 60).unwrap();
+        allowance.count_sent_bytes(&run("b"), 100).unwrap();
         for mut allowance in [allowance, open()] {
-            let refused = allowance.take_bytes(&run("a"), 41).unwrap_err();
+            let refused = allowance.count_sent_bytes(&run("a"), 41).unwrap_err();
             assert!(matches!(refused, AllowanceError::UsedUp { sent: 60, .. }), "{refused}");
         }
-        open().take_bytes(&run("a"), 40).unwrap();
-        assert!(open().take_bytes(&run("a"), 1).is_err());
-        open().take_bytes(&run("c"), 100).unwrap();
+        open().count_sent_bytes(&run("a"), 40).unwrap();
+        assert!(open().count_sent_bytes(&run("a"), 1).is_err());
+        open().count_sent_bytes(&run("c"), 100).unwrap();
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
         fs::create_dir(&spool).unwrap();
         let mut allowance = CaptureAllowance::open_in(&spool, 100).unwrap();
         fs::remove_dir(&spool).unwrap();
-        assert!(matches!(allowance.take_bytes(&run("a"), 1), Err(AllowanceError::Spool(_))));
+        assert!(matches!(allowance.count_sent_bytes(&run("a"), 1), Err(AllowanceError::Spool(_))));
         fs::write(place.path().join(CAPTURES_SENT_FILE), "{").unwrap();
         assert!(CaptureAllowance::open_in(place.path(), 100).is_err());
     }

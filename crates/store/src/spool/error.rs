@@ -23,7 +23,10 @@ pub enum Error {
     #[error("the disk that holds {} is full", .0.display())]
     DiskFull(PathBuf),
     /// The disk has no space for the counters of a run, so the run is not started.
-    #[error("the disk has no room for the results of a run: cannot reserve space in {}", .0.display())]
+    #[error(
+        "the disk does not have enough space for the results of a run: cannot reserve space in {}",
+        .0.display()
+    )]
     NoRoom(PathBuf),
     /// A spool that another process has locked.
     #[error("spool {} is in use by another process", .0.display())]
@@ -37,7 +40,7 @@ pub enum Error {
     /// A segment that was released, or never existed.
     #[error("run {run}, attempt {attempt} has no segment {number} in the spool")]
     Unknown { run: RunId, attempt: u32, number: u64 },
-    /// A run's id that is unsafe as a directory's name.
+    /// The id of a run is unsafe as a directory's name.
     #[error("`{0}` is not a valid run id; use letters, digits, `-` and `_`")]
     BadId(String),
     /// A file that is not a valid segment.

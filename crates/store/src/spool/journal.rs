@@ -22,7 +22,7 @@ pub enum NodeJournalEntry<'a> {
         name: &'a str,
         /// Offset of the bytes in the file.
         offset: u64,
-        /// The file ends with these bytes.
+        /// True if the file ends with these bytes.
         last: bool,
     },
 }
@@ -99,7 +99,7 @@ impl NodeJournal {
         // segments may come in between.
         let mut state = self.spool.lock_state();
         state.admit_bytes(&self.run, self.attempt, SegmentKind::Capture, clamp_to_usize(size))?;
-        // `append` below locks the state again.
+        // `append_entry` below locks the state again.
         drop(state);
         let mut piece = Vec::new();
         let mut offset = 0;
@@ -108,7 +108,7 @@ impl NodeJournal {
             let mut rest = file.by_ref().take(MAX_PAYLOAD_BYTES as u64);
             let took = rest.read_to_end(&mut piece).map_err(Error::file("read", path))?;
             let end = offset + took as u64;
-            // The file may be shorter by now than its size was; then a short piece is the last one.
+            // The file may have become shorter meanwhile; then a short piece is the last one.
             let last = end >= size || took < MAX_PAYLOAD_BYTES;
             let number = self.append_entry(NodeJournalEntry::Capture { name, offset, last }, &piece)?;
             if last {
@@ -120,13 +120,13 @@ impl NodeJournal {
 
     /// Ends the journal. Returns the number of the End.
     pub fn end_journal(mut self, reason: Option<String>) -> Result<u64, Error> {
-        // The mark is set even if the End cannot be written: the End is pending then, and must not be written
-        // twice.
+        // The journal counts as done even if the End cannot be written: the spool then writes the End later,
+        // and it must not be written twice.
         self.done = true;
         self.spool.end_part(&self.run, self.attempt, false, reason)
     }
 
-    /// Discards the journal of a run that was given up.
+    /// Discards the journal of an abandoned run.
     pub fn discard_journal(mut self) -> Result<(), Error> {
         self.done = true;
         self.spool.lock_state().find_part(&self.run, self.attempt)?.discard_segments()
@@ -136,7 +136,7 @@ impl NodeJournal {
 impl Drop for NodeJournal {
     fn drop(&mut self) {
         if !self.done {
-            let reason = Some("the agent gave the run up".to_owned());
+            let reason = Some("the agent abandoned the run".to_owned());
             // If this fails, the End is written when the spool is opened again.
             drop(self.spool.end_part(&self.run, self.attempt, true, reason));
         }
@@ -150,7 +150,7 @@ struct JournalValue<'a> {
     name: &'a str,
     /// Offset of the first byte in the value.
     offset: u64,
-    /// The value ends with the last byte.
+    /// True if the value ends with the last of these bytes.
     ends: bool,
 }
 

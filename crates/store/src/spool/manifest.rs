@@ -3,7 +3,8 @@
 use super::segment::{SegmentHash, SegmentKind, extend_chain, hash_in_hex, parse_segment_hash};
 use serde::{Deserialize, Serialize};
 
-/// Counts of the segments so far, and the chain of their checksums. `Lost` ones count, too, because each has a number.
+/// Counts of the segments so far, and the chain of their checksums. `Lost` segments count, too, because
+/// each has a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentTally {
     pub(crate) counts: SegmentCounts,
@@ -40,7 +41,7 @@ impl SegmentCounts {
 impl SegmentTally {
     pub(crate) fn add_segment(&mut self, kind: SegmentKind, hash: &SegmentHash) {
         self.counts.count_segment(kind);
-        // The End has the chain in its content, so it cannot be part of it.
+        // The End contains the chain, so it cannot be part of it.
         if kind != SegmentKind::End {
             self.chain = extend_chain(&self.chain, hash);
         }
@@ -55,7 +56,7 @@ pub struct PartManifest {
     /// Chain of SHA-256 over the checksums of all segments before this one: each link is the hash of the link before it
     /// and the next checksum.
     pub sha256: String,
-    /// The agent died or gave up, so that results may be missing.
+    /// True if the agent ended or abandoned the run, so that results may be missing.
     pub cut_short: bool,
     pub reason: Option<String>,
     /// Captures that were refused because the spool was too full.
@@ -67,11 +68,11 @@ pub struct PartManifest {
 /// Summary of the released segments, in a separate file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ReleasedSegments {
-    /// Segments below this are released.
+    /// Segments with lower numbers are released.
     pub(super) below: u64,
     pub(super) counts: SegmentCounts,
     pub(super) chain: String,
-    /// The End is released, too, so that only this file is left.
+    /// True if the End is released, too, so that only this file is left.
     pub(super) over: bool,
 }
 

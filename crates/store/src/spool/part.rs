@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 const RELEASED_FILE_NAME: &str = "released";
 
-/// A segment that is not released.
+/// A segment that the controller has not confirmed, so it is still in the spool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptSegment {
     pub(super) kind: SegmentKind,
@@ -39,9 +39,9 @@ pub(super) struct SpoolPart {
     tally: SegmentTally,
     pub(super) kept: BTreeMap<u64, KeptSegment>,
     pub(super) next: u64,
-    /// The part has its End.
+    /// True if the part has its End.
     pub(super) ended: bool,
-    /// The End is released, so that only the directory and one small file are left.
+    /// True if the End is released, so that only the directory and one small file are left.
     pub(super) over: bool,
     pub(super) refused_captures: u64,
     pub(super) refused_intervals: u64,
@@ -100,22 +100,23 @@ impl SpoolPart {
         let mut part = Self::new(directory, run, attempt, &released);
         let waiting = numbers.split_off(&released.below);
         for number in numbers {
-            // The segment was released, but the process ended before it was deleted.
+            // The segment was released, but the process ended before it deleted the file.
             remove_if_present(&part.segment_path(number))?;
         }
         // Numbers have no gaps, so a missing file below the highest number was lost. The number must not be used again: the controller
         // may have seen it.
         for number in released.below..waiting.last().map_or(released.below, |last| last + 1) {
-            match part.read_file(number) {
-                Ok(SegmentFile { segment, bytes }) => part.keep_segment(number, segment.kind, &bytes),
-                // A newer version is no damage: a newer packetrig wrote the segment, and can still read it.
+            match part.read_segment_file(number) {
+                Ok(SegmentFile { segment, bytes }) => part.record_segment(number, segment.kind, &bytes),
+                // A segment of a newer format is not damaged: a newer packetrig wrote it and can still read
+                // it.
                 Err(Error::Broken { source: BrokenSegment::Version(version), path }) => {
                     return Err(Error::Broken { path, source: BrokenSegment::Version(version) });
                 }
                 Err(Error::Broken { .. } | Error::Unknown { .. }) => {
                     torn += 1;
-                    let bytes = part.encode_lost(number)?;
-                    part.keep_segment(number, SegmentKind::Lost, &bytes);
+                    let bytes = part.encode_lost_segment(number)?;
+                    part.record_segment(number, SegmentKind::Lost, &bytes);
                 }
                 Err(error) => return Err(error),
             }
@@ -140,13 +141,14 @@ impl SpoolPart {
         let number = self.next;
         let encoded = segment.to_bytes(&self.segment_key(number));
         let bytes = encoded.map_err(|source| Error::Broken { path: self.segment_path(number), source })?;
-        // Synced with its name before the number is returned: the number must survive a power cut.
+        // The file and its name are synced before the number is returned, because the number must survive a
+        // power cut.
         write_whole_file(&self.directory, &file_name(number), &bytes)?;
-        self.keep_segment(number, segment.kind, &bytes);
+        self.record_segment(number, segment.kind, &bytes);
         Ok(number)
     }
 
-    fn keep_segment(&mut self, number: u64, kind: SegmentKind, bytes: &[u8]) {
+    fn record_segment(&mut self, number: u64, kind: SegmentKind, bytes: &[u8]) {
         let hash = ResultSegment::read_checksum(bytes);
         // A lost segment takes no space.
         let bytes = if kind == SegmentKind::Lost { 0 } else { bytes.len() as u64 };
@@ -167,7 +169,7 @@ impl SpoolPart {
         let end =
             ResultSegment { kind: SegmentKind::End, name: String::new(), offset: 0, last: true, payload };
         let written = self.append_segment(&end);
-        // A part that has its End refuses a second one with an error, and must not retry that.
+        // If the part already has its End, a second one fails and must not be tried again.
         let is_pending = written.is_err() && !self.ended;
         self.pending_end = is_pending.then_some(PendingPartEnd { cut_short, reason });
         written
@@ -187,13 +189,13 @@ impl SpoolPart {
     /// The bytes of a segment.
     pub(super) fn read_segment(&self, number: u64) -> Result<Vec<u8>, Error> {
         match self.kept.get(&number).map(|kept| kept.kind) {
-            Some(SegmentKind::Lost) => self.encode_lost(number),
-            Some(_) => Ok(self.read_file(number)?.bytes),
+            Some(SegmentKind::Lost) => self.encode_lost_segment(number),
+            Some(_) => Ok(self.read_segment_file(number)?.bytes),
             None => Err(self.unknown_segment_error(number)),
         }
     }
 
-    fn encode_lost(&self, number: u64) -> Result<Vec<u8>, Error> {
+    fn encode_lost_segment(&self, number: u64) -> Result<Vec<u8>, Error> {
         let segment = ResultSegment {
             kind: SegmentKind::Lost,
             name: String::new(),
@@ -205,7 +207,7 @@ impl SpoolPart {
         bytes.map_err(|source| Error::Broken { path: self.segment_path(number), source })
     }
 
-    fn read_file(&self, number: u64) -> Result<SegmentFile, Error> {
+    fn read_segment_file(&self, number: u64) -> Result<SegmentFile, Error> {
         let path = self.segment_path(number);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
@@ -239,7 +241,8 @@ impl SpoolPart {
         let over = self.ended && self.kept.is_empty();
         let released = ReleasedSegments::new(below, &gone, over);
         let written = self.write_released_segments(&released).or_else(|error| match going.keys().next() {
-            // On a full disk, deleting the first of these segments frees space for the note. The controller has stored it.
+            // On a full disk, deleting the first of these segments frees space for the summary. The
+            // controller has stored this segment.
             Some(first) if error.is_full_disk() => {
                 remove_if_present(&self.segment_path(*first))?;
                 self.write_released_segments(&released)
@@ -259,7 +262,7 @@ impl SpoolPart {
 
     /// Discards all segments. Only the fact that the part existed is kept.
     pub(super) fn discard_segments(&mut self) -> Result<(), Error> {
-        // The summary is written before the files are deleted, as in `release`.
+        // The summary is written before the files are deleted, as in `release_segments_below`.
         self.write_released_segments(&ReleasedSegments::new(self.next, &self.tally, true))?;
         self.ended = true;
         self.over = true;

@@ -23,12 +23,12 @@ impl DiskReserve {
         Self { path: directory.join("reserve"), is_held: false }
     }
 
-    /// Reserves the space, or less if the disk has less.
+    /// Reserves the wanted space, or less if the disk has less; fails if even the minimum does not fit.
     pub(super) fn allocate_reserve(&mut self) -> Result<(), Error> {
         // A smaller reserve is better than none: it is still enough for the counters of a few streams.
         let mut bytes = WANTED_RESERVE_BYTES;
         while !self.is_held {
-            match disk::reserve_space(&self.path, bytes) {
+            match disk::create_file_with_reserved_space(&self.path, bytes) {
                 Ok(()) => self.is_held = true,
                 Err(error) if is_full_disk_kind(error.kind()) && bytes > MIN_RESERVE_BYTES => bytes /= 4,
                 Err(error) if is_full_disk_kind(error.kind()) => {
@@ -40,9 +40,9 @@ impl DiskReserve {
         Ok(())
     }
 
-    /// Frees the space; `false` if none was reserved.
+    /// Frees the reserved space. Returns `false` if no space was reserved.
     pub(super) fn release_disk_reserve(&mut self) -> bool {
-        // Fails only if it is removed already, and so takes no space.
+        // This fails only if the file was removed already and so takes no space.
         drop(std::fs::remove_file(&self.path));
         std::mem::replace(&mut self.is_held, false)
     }

@@ -15,9 +15,9 @@ use std::fmt;
 const SEGMENT_MAGIC: [u8; 4] = *b"PRSG";
 /// Version of the format.
 const VERSION: u8 = 1;
-/// Bytes before name and payload; the last 32 are the checksum.
+/// Length of the header, which precedes name and payload; its last 32 bytes are the checksum.
 pub const HEADER: usize = 64;
-/// Bytes before the checksum.
+/// Number of header bytes before the checksum.
 const CHECKSUMMED_BYTES: usize = 32;
 /// Longest name of a capture.
 pub const MAX_CAPTURE_NAME_BYTES: usize = 200;
@@ -34,7 +34,7 @@ pub enum SegmentKind {
     Capture,
     /// The manifest, which is the last segment.
     End,
-    /// Replaces a segment that the disk has lost: its number is never used again.
+    /// Stands for a segment that the node's disk has lost. Its number is never used again.
     Lost,
 }
 
@@ -73,7 +73,7 @@ impl fmt::Display for SegmentKind {
     }
 }
 
-/// Identifies a segment of a node. The checksum covers all of it.
+/// Identifies a segment of a node. The checksum covers all of its fields.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentKey {
     pub run: RunId,
@@ -89,7 +89,7 @@ pub struct ResultSegment {
     pub name: String,
     /// Offset of the payload in its value.
     pub offset: u64,
-    /// The value ends with this segment.
+    /// True if the value ends with this segment.
     pub last: bool,
     pub payload: Vec<u8>,
 }
@@ -98,16 +98,16 @@ pub struct ResultSegment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokenSegment {
-    /// The bytes are truncated, or something else.
-    #[error("it is not a segment, or was truncated")]
+    /// The bytes are truncated, or are not a segment.
+    #[error("the data is not a segment, or is truncated")]
     Form,
     /// The segment has another version.
     #[error(
-        "it has version {0}, and this packetrig reads version {VERSION}; use the same packetrig on node and controller"
+        "the segment has version {0}, and this packetrig reads version {VERSION}; use the same packetrig on node and controller"
     )]
     Version(u8),
     /// The bytes were altered, or belong to another run, attempt or number.
-    #[error("its checksum is wrong")]
+    #[error("the checksum of the segment is wrong")]
     Checksum,
 }
 
@@ -144,7 +144,7 @@ impl ResultSegment {
         if !sound || segment_checksum(key, bytes) != header.hash {
             return Err(BrokenSegment::Checksum);
         }
-        // `SegmentHeader::read` has checked that name and payload fill the bytes exactly.
+        // `SegmentHeader::from_bytes` has checked that name and payload fill the bytes exactly.
         let (name, payload) = bytes[HEADER..].split_at(header.name);
         let name = String::from_utf8(name.to_vec()).map_err(|_| BrokenSegment::Form)?;
         Ok(Self {
@@ -185,7 +185,8 @@ impl SegmentHeader {
         }
         let name = usize::from(header[7]);
         let length = u32_at(header, 24) as usize;
-        // Flags and lengths are checked before the hash, which is computed over at most SEGMENT_ROOM bytes then.
+        // Flags and lengths are checked before the hash is computed, so that it covers at most
+        // `MAX_SEGMENT_BYTES`.
         if bytes.len() > MAX_SEGMENT_BYTES
             || bytes.len() - HEADER != name.saturating_add(length)
             || header[6] > 1
@@ -216,7 +217,7 @@ fn u64_at(header: &[u8; HEADER], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|byte| header[at + byte]))
 }
 
-/// The checksum over everything except its own place, and over the run, which is not in the bytes.
+/// The checksum over all bytes except the checksum field, and over the run id, which is not in the bytes.
 fn segment_checksum(key: &SegmentKey, bytes: &[u8]) -> SegmentHash {
     let mut hasher = Sha256::new();
     hasher.update(&bytes[..CHECKSUMMED_BYTES]);

@@ -144,7 +144,7 @@ fn a_journal_that_is_dropped_ends_cut_short() {
     let spool = open(place.path());
     spool.begin_journal(&run(), 1).unwrap().append_interval(&sample(1)).unwrap();
     let manifest = manifest(&spool);
-    assert!(manifest.cut_short && manifest.reason.unwrap().contains("gave the run up"));
+    assert!(manifest.cut_short && manifest.reason.unwrap().contains("abandoned the run"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The `bpf` system call, and its argument structures (`union bpf_attr` in linux/bpf.h).
 //!
-//! A structure that is shorter than the kernel's means zeros behind it, so each holds only the fields that we set.
+//! If a structure is shorter than the kernel's, the kernel takes the missing fields as zero. So each structure ends
+//! with the last field that packetrig uses.
 
 use std::io::Error;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -165,7 +166,7 @@ pub(super) fn raw_descriptor(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-/// The address of a value, which must outlive the call.
+/// The address of a value. The value must outlive the system call that gets the address.
 pub(super) fn address_of<T>(value: &T) -> u64 {
     std::ptr::from_ref(value).addr() as u64
 }

@@ -1,4 +1,4 @@
-//! BPF programs out of the ELF objects that clang makes of `bpf/*.bpf.c`.
+//! BPF programs from the ELF objects that clang makes of `bpf/*.bpf.c`.
 //!
 //! Reads only files that packetrig's own build makes: 64-bit little-endian, one program per section,
 //! references to maps by symbol. BTF is ignored; the caller creates the maps, and they are found by name.
@@ -41,7 +41,7 @@ impl<'a> BpfObject<'a> {
             return Err(UnsupportedFeature {
                 feature: "back end xdp",
                 needs: "a build with clang".into(),
-                found: "one made with PACKETRIG_SKIP_BPF".into(),
+                found: "a build with PACKETRIG_SKIP_BPF".into(),
             }
             .into());
         }

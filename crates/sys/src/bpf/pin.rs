@@ -13,12 +13,12 @@ use std::path::Path;
 
 /// Mount point of the BPF file system.
 pub const BPF_MOUNT_POINT: &str = "/sys/fs/bpf";
-/// Its type (`linux/magic.h`).
-// A negative number on 32-bit processors.
+/// Type number of the BPF file system (`linux/magic.h`).
+// On 32-bit processors it is a negative number.
 const BPF_FS_MAGIC: rustix::fs::FsWord = 0xcafe_4a11_u32 as _;
 const MISSING_RIGHTS_TEXT: &str = "needs CAP_SYS_ADMIN on the machine itself: run as root";
 
-/// Mounts the BPF file system at [`BPF_MOUNT_POINT`] unless it is there.
+/// Mounts the BPF file system at [`BPF_MOUNT_POINT`], unless it is mounted there already.
 pub fn mount_bpffs() -> Result<(), Error> {
     if rustix::fs::statfs(BPF_MOUNT_POINT).is_ok_and(|fs| fs.f_type == BPF_FS_MAGIC) {
         return Ok(());
@@ -34,31 +34,31 @@ pub fn mount_bpffs() -> Result<(), Error> {
 }
 
 impl BpfMap {
-    /// Pins it: the name in the file system keeps it alive.
+    /// Pins the map: the name in the file system keeps it alive.
     pub fn pin_at(&self, path: &Path) -> Result<(), Error> {
         pin_object(self.fd.as_fd(), path)
     }
 
-    /// Opens the map of that name, which was made with this many values of this size.
+    /// Opens the map that is pinned at `path`. It must have been created with `entries` values of `value` bytes.
     pub fn open_pinned(path: &Path, name: &'static str, value: usize, entries: u32) -> Result<Self, Error> {
         Ok(Self { fd: open_pinned_object(path)?, name, value, entries })
     }
 }
 
 impl BpfAttachment {
-    /// Pins it: the name in the file system keeps it alive.
+    /// Pins the attachment: the name in the file system keeps it alive.
     pub fn pin_at(&self, path: &Path) -> Result<(), Error> {
         pin_object(self.fd.as_fd(), path)
     }
 
-    /// Opens the attachment of that name.
+    /// Opens the attachment that is pinned at `path`.
     pub fn open_pinned(path: &Path) -> Result<Self, Error> {
         Ok(Self { fd: open_pinned_object(path)? })
     }
 }
 
 fn pin_object(object: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
-    let text = text_of(path)?;
+    let text = c_string_from_path(path)?;
     let mut attr = attr::PinAttributes {
         path: text.as_ptr().addr() as u64,
         object: call::raw_descriptor(object),
@@ -70,7 +70,7 @@ fn pin_object(object: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
 }
 
 fn open_pinned_object(path: &Path) -> Result<OwnedFd, Error> {
-    let text = text_of(path)?;
+    let text = c_string_from_path(path)?;
     let mut attr =
         attr::PinAttributes { path: text.as_ptr().addr() as u64, ..attr::PinAttributes::default() };
     call::invoke_for_descriptor(BpfCommand::OpenPinned, &mut attr).map_err(|error| {
@@ -78,7 +78,7 @@ fn open_pinned_object(path: &Path) -> Result<OwnedFd, Error> {
     })
 }
 
-fn text_of(path: &Path) -> Result<CString, Error> {
+fn c_string_from_path(path: &Path) -> Result<CString, Error> {
     CString::new(path.as_os_str().as_bytes())
         .map_err(|_| Error::from_call("open", path.display().to_string(), rustix::io::Errno::INVAL))
 }

@@ -9,9 +9,9 @@ use std::fs;
 /// State of the system clock, as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ClockState {
-    /// A program keeps it at true time (chrony, ntpd, linuxptp, the hypervisor).
+    /// A program (chrony, ntpd, linuxptp, the hypervisor) synchronises the clock with true time.
     pub synchronised: bool,
-    /// True time is within this distance, in nanoseconds; absent when no program keeps it.
+    /// Maximum distance of the clock from true time, in nanoseconds; absent if no program synchronises the clock.
     pub max_error_ns: Option<u64>,
     /// PTP clocks of this machine, by name: a card's, or the hypervisor's. A listed clock need not be in use.
     pub ptp_clocks: Vec<String>,
@@ -35,7 +35,7 @@ impl ClockState {
     }
 }
 
-/// Names of the PTP clocks; empty without that directory.
+/// Names of the PTP clocks; empty if the kernel has no directory of PTP clocks.
 fn ptp_clocks() -> Vec<String> {
     let entries = fs::read_dir("/sys/class/ptp").into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| fs::read_to_string(entry.path().join("clock_name")).ok());

@@ -29,8 +29,8 @@ impl KernelGate {
         )?;
         let table = map.share_memory()?;
         // Both values are written before the program is attached, so that its first frame finds both.
-        table.long(COOKIE).store(cookie, Ordering::Relaxed);
-        table.long(MOST).store(MAX_HELD_NS, Ordering::Release);
+        table.atomic_u64(COOKIE).store(cookie, Ordering::Relaxed);
+        table.atomic_u64(MOST).store(MAX_HELD_NS, Ordering::Release);
         let attached = program.attach_egress(netns, index, name);
         let attachment = attached.map_err(|error| match error.errno() {
             Some(libc::EINVAL) => UnsupportedFeature {

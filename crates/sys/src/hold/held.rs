@@ -8,8 +8,8 @@ use crate::layout::hold::{self as layout, slot};
 use crate::layout::{gate::gate, train::train};
 use std::sync::atomic::Ordering;
 
-/// Number of frames with a remembered release: at most this many may be in progress at once; otherwise
-/// records are overwritten before they are read.
+/// Number of frames whose records are kept. If more frames are in progress at once, records are overwritten
+/// before they are read.
 pub const MAX_HELD_FRAMES: u64 = layout::SLOTS as u64;
 
 /// Size of the shared table. Both programs have their slots at the same place.
@@ -23,22 +23,23 @@ pub struct GatedFrame {
     pub at_ns: u64,
     /// Time at which the program received the frame.
     pub entered_ns: u64,
-    /// Clock reading that released it.
+    /// Clock reading at which the program released the frame.
     pub released_ns: u64,
     /// Clock reading after the release.
     pub left_ns: u64,
-    /// Some time between two readings was this long or longer, to the next lower power of two; 0 if it did not wait.
+    /// Longest time between two clock readings while the frame waited, rounded down to a power of two; 0 if the
+    /// frame did not wait.
     pub gap_ns: u64,
 }
 
 /// Number of frames that have passed, by the program's counter at this offset. Their records are complete.
 pub(super) fn read_passed_count(area: &SharedArea, counter: usize) -> u64 {
-    area.long(counter).load(Ordering::Acquire)
+    area.atomic_u64(counter).load(Ordering::Acquire)
 }
 
 /// Reads a number of a record. The caller has seen the counter pass the frame, which ordered all earlier writes.
 fn read_long(area: &SharedArea, at: usize) -> u64 {
-    area.long(at).load(Ordering::Relaxed)
+    area.atomic_u64(at).load(Ordering::Relaxed)
 }
 
 /// Reads the record of a frame that has passed.

@@ -127,7 +127,7 @@ fn live_train_sends_frames_at_their_departure_times() {
     let start = monotonic_ns() + 500_000;
     let at = |n: usize| start + 20_000 * n as u64;
     for (n, frame) in sent.iter().enumerate() {
-        assert!(train.deliver_frame_to_intake(at(n), frame));
+        assert!(train.try_queue_frame(at(n), frame));
     }
     let run = |train: &mut LiveTrain| {
         netns
@@ -147,13 +147,12 @@ fn live_train_sends_frames_at_their_departure_times() {
     assert_eq!(train.failed_count(), 0);
     assert_same(&received(&mut ring, 100), &sent);
     // A frame that is due later stays, and can be taken back.
-    assert!(train.deliver_frame_to_intake(monotonic_ns() + FAR_AHEAD_NS, &sent[0]));
+    assert!(train.try_queue_frame(monotonic_ns() + FAR_AHEAD_NS, &sent[0]));
     assert_eq!(run(&mut train), 100);
-    assert_eq!(train.withdraw_unsent(), 1);
+    assert_eq!(train.drop_unsent_frames(), 1);
     assert!(
-        !train.deliver_frame_to_intake(0, &[0; MAX_TRAIN_FRAME_BYTES + 1])
-            && !train.deliver_frame_to_intake(0, &[0; 13])
+        !train.try_queue_frame(0, &[0; MAX_TRAIN_FRAME_BYTES + 1]) && !train.try_queue_frame(0, &[0; 13])
     );
-    assert!((0..MAX_TRAIN_FRAMES).all(|_| train.deliver_frame_to_intake(0, &sent[0])));
-    assert!(!train.deliver_frame_to_intake(0, &sent[0]), "no room");
+    assert!((0..MAX_TRAIN_FRAMES).all(|_| train.try_queue_frame(0, &sent[0])));
+    assert!(!train.try_queue_frame(0, &sent[0]), "no room");
 }

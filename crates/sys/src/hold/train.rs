@@ -15,9 +15,9 @@ use crate::netns::NetNs;
 use packetrig_units::clamp_to_u32;
 use std::sync::atomic::Ordering;
 
-/// Frames that can be given at once.
+/// Maximum number of frames that can wait at once.
 pub const MAX_TRAIN_FRAMES: usize = layout::FRAMES;
-/// Frames that the kernel gives the driver together at most.
+/// Maximum number of frames that the kernel gives to the driver together.
 const MAX_AT_ONCE: u32 = 256;
 /// Maximum number of bytes of a frame, without FCS.
 pub const MAX_TRAIN_FRAME_BYTES: usize = layout::LONGEST;
@@ -65,18 +65,19 @@ impl LiveTrain {
             BpfProgram::load_xdp("train", &TRAIN_PROGRAM.link_program("xdp", &[&train, &frames])?, false)?;
         let mut table = train.share_memory()?;
         table.bytes_mut(train::IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
-        table.long(train::MOST).store(MAX_HELD_NS, Ordering::Release);
+        table.atomic_u64(train::MOST).store(MAX_HELD_NS, Ordering::Release);
         // Optional: without it trains begin late, which their stamps show.
         let ready = ReadyProgram::attach_idle_program(&program).ok();
         Ok(Self { program, table, frames: frames.share_memory()?, given: 0, _ready: ready })
     }
 
-    /// Adds a frame with its release time; `false` if the frame is too long or the ring is full.
-    pub fn deliver_frame_to_intake(&mut self, at_ns: u64, bytes: &[u8]) -> bool {
+    /// Puts a frame with its release time into the ring. Returns `false` if the frame is too short or too long, or
+    /// the ring is full.
+    pub fn try_queue_frame(&mut self, at_ns: u64, bytes: &[u8]) -> bool {
         if !(14..=MAX_TRAIN_FRAME_BYTES).contains(&bytes.len()) {
             return false;
         }
-        // The program may still read the frames that were not sent off.
+        // The program may still read the frames that were not sent yet.
         if self.given - self.released_count() >= MAX_TRAIN_FRAMES as u64 {
             return false;
         }
@@ -89,15 +90,16 @@ impl LiveTrain {
         true
     }
 
-    /// Sends off the next `most` of the frames given, as far as they are due within [`MAX_HELD_NS`]; blocks until then. Must be
-    /// called in the network namespace of the interface. The driver gets `at_once` of them together, so the times between them
-    /// are not kept. Returns how many were sent off in total.
+    /// Sends the next frames that wait, at most `most`, as far as they are due within [`MAX_HELD_NS`]; blocks until
+    /// then. `longest` is the length of the longest of them. Must be called in the network namespace of the interface.
+    /// The driver gets `at_once` frames together, so the times between these are not kept. Returns how many frames
+    /// were sent in total.
     pub fn send_batch(&mut self, longest: usize, most: usize, at_once: u32) -> Result<u64, Error> {
         let sent_off = self.released_count();
         let waiting = (self.given - sent_off).min(most as u64);
         if let Ok(waiting @ 1..) = u32::try_from(waiting) {
             // Release: the program sees the frames before it may send them.
-            self.table.long(train::END).store(sent_off + u64::from(waiting), Ordering::Release);
+            self.table.atomic_u64(train::END).store(sent_off + u64::from(waiting), Ordering::Release);
             // There is one call more than there are frames: only the next call shows that the driver has the last frame. The length is
             // that of the kernel's buffers; the program sets the length of each frame.
             let frame = [0; MAX_TRAIN_FRAME_BYTES];
@@ -110,24 +112,25 @@ impl LiveTrain {
         Ok(self.released_count())
     }
 
-    /// Frames sent off so far, or found impossible.
+    /// Number of frames that were sent so far, or could not be made.
     pub fn released_count(&self) -> u64 {
         read_passed_count(&self.table, train::NEXT)
     }
 
     /// Frames that could not be made.
     pub fn failed_count(&self) -> u64 {
-        self.table.long(train::FAILED).load(Ordering::Acquire)
+        self.table.atomic_u64(train::FAILED).load(Ordering::Acquire)
     }
 
-    /// Record of frame `number`, counted from 0, one of the last [`super::MAX_HELD_FRAMES`]; a release at 0 means that it could not be
-    /// made. The program is called once more after the last frame of a run, so the record behind that one has an entry time, too.
+    /// Record of frame `number`, counted from 0, one of the last [`super::MAX_HELD_FRAMES`]; a release at 0 means that
+    /// it could not be made. The program is called once more after the last frame of a run, so the record after it has
+    /// an entry time, too.
     pub fn gated_frame(&self, number: u64) -> GatedFrame {
         read_gated_frame(&self.table, number)
     }
 
     /// Drops the frames that were given and not sent off yet. Returns their number.
-    pub fn withdraw_unsent(&mut self) -> u64 {
+    pub fn drop_unsent_frames(&mut self) -> u64 {
         let left = self.given - self.released_count();
         self.given -= left;
         left

@@ -47,8 +47,8 @@ impl NamespaceLinks {
         self.change_link(index, message)
     }
 
-    /// Switches promiscuous mode on its own account. It lasts until it is switched back; requests of sockets count beside it.
-    /// Returns whether that changed anything.
+    /// Switches the interface's own promiscuous mode, which lasts until it is switched back. Promiscuous mode that
+    /// sockets request is separate. Returns whether that changed anything.
     pub fn set_promiscuous(&mut self, index: u32, on: bool) -> Result<bool, Error> {
         // The flag does not show promiscuous mode that sockets request: they are counted separately.
         if self.read_flags(index)?.contains(LinkFlags::Promisc) == on {
@@ -75,12 +75,12 @@ impl NamespaceLinks {
         self.change_attribute(index, LinkAttribute::Controller(master.unwrap_or(0)))
     }
 
-    /// Moves an interface to another namespace, where its number may be another one.
+    /// Moves an interface to another namespace, where it may get another number.
     pub fn move_interface_to(&mut self, index: u32, netns: &NetNs) -> Result<(), Error> {
         self.change_attribute(index, LinkAttribute::NetNsFd(netns.as_fd().as_raw_fd()))
     }
 
-    /// Removes a virtual interface; the other end of a virtual cable goes with it.
+    /// Removes a virtual interface. The other end of a virtual cable is removed with it.
     pub fn delete_link(&mut self, index: u32) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.header.index = index;

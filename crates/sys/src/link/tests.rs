@@ -144,7 +144,7 @@ fn route_and_neighbour_are_requested_and_found() {
     assert!(here.find_route(own, None).unwrap().unwrap().is_local);
     assert_eq!(here.find_neighbour(a, far).unwrap(), NeighbourEntry::Unknown);
     for (of, end) in [(far, NeighbourEntry::At(mac)), (nobody, NeighbourEntry::Silent)] {
-        here.ask_for_neighbour(a, of).unwrap();
+        here.start_neighbour_resolution(a, of).unwrap();
         let mut found = here.find_neighbour(a, of).unwrap();
         while found == NeighbourEntry::Asked {
             std::thread::sleep(std::time::Duration::from_millis(5));

@@ -29,14 +29,15 @@ pub struct KernelRoute {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourEntry {
     At(Mac),
-    /// The kernel is asking for it.
+    /// The kernel has asked for the address and waits for an answer.
     Asked,
     Silent,
     Unknown,
 }
 
 impl NamespaceLinks {
-    /// Finds the route to an address, through an interface if one is named; `None` without a route.
+    /// Finds the route to an address, through the interface with number `through` if there is one;
+    /// `None` without a route.
     pub fn find_route(&mut self, to: IpAddr, through: Option<u32>) -> Result<Option<KernelRoute>, Error> {
         let mut message = RouteMessage::default();
         message.header.address_family = address_family_of(to);
@@ -75,7 +76,7 @@ impl NamespaceLinks {
     }
 
     /// Makes the kernel resolve a neighbour's hardware address, as it does before it sends. Does not wait.
-    pub fn ask_for_neighbour(&mut self, index: u32, ip: IpAddr) -> Result<(), Error> {
+    pub fn start_neighbour_resolution(&mut self, index: u32, ip: IpAddr) -> Result<(), Error> {
         let mut message = neighbour_message(index, ip);
         message.header.flags = NeighbourFlags::Use;
         let request = RouteNetlinkMessage::NewNeighbour(message);

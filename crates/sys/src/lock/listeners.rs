@@ -39,7 +39,7 @@ pub(super) enum LockNameHolder {
     Trusted(Option<i32>),
 }
 
-/// Listens at the name, or with an addition where the name is taken.
+/// Listens at the name, or at the name with an addition if another socket has the name.
 pub(super) fn listen_at_name(name: &str) -> io::Result<UnixListener> {
     let mut bound = listen_at(name);
     for number in 0..MAX_ADDITIONS {
@@ -67,7 +67,7 @@ pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Resu
     let others =
         query_listeners(netns, name).map(|all| all.into_iter().filter(|one| u64::from(one.inode) != own));
     let Ok(mut others) = others else {
-        // Our own socket has the name, if nobody else has.
+        // If no other process has the name, the answer comes from the socket of this process, which does not count.
         return netns.run_in_namespace(|| probe_listener(name, std::process::id()));
     };
     let found = others.find(NameListener::is_trusted);
@@ -98,7 +98,7 @@ impl NameListener {
         self.user.is_some_and(|user| user == 0 || user == rustix::process::geteuid().as_raw())
     }
 
-    /// Returns true if it has the name, or the name with an addition.
+    /// Returns true if the listener has the name, or the name with an addition.
     fn has_name(&self, name: &str) -> bool {
         let rest = self.name.strip_prefix(name.as_bytes());
         rest.is_some_and(|rest| rest.first().is_none_or(|byte| *byte == NAME_ADDITION_SEPARATOR))
@@ -138,7 +138,8 @@ fn connect_to(name: &[u8]) -> Result<OwnedFd, Errno> {
     connect(&socket, &address).map(|()| socket)
 }
 
-/// Asks the listener itself, for kernels that do not report listeners. A doubtful name counts as held.
+/// Finds the holder by connecting to the name, for kernels that do not report the users of listeners. A full queue counts as
+/// held, every other error as free.
 fn probe_listener(name: &str, own: u32) -> LockNameHolder {
     let socket = match connect_to(name.as_bytes()) {
         Ok(socket) => socket,

@@ -57,7 +57,7 @@ impl FrameSocket {
                 ReleaseClock::Monotonic => libc::CLOCK_MONOTONIC,
                 ReleaseClock::Tai => libc::CLOCK_TAI,
             };
-            // With reports, a frame that is dropped for its release time shows in the error queue.
+            // With this flag, the error queue gets a report on each frame that is dropped because of its release time.
             let request = libc::sock_txtime { clockid, flags: libc::SOF_TXTIME_REPORT_ERRORS };
             socket::set_option(&socket, libc::SOL_SOCKET, libc::SO_TXTIME, &request).map_err(|errno| {
                 Error::from_call("setsockopt(SO_TXTIME)", name, errno)
@@ -101,7 +101,7 @@ impl FrameSocket {
             .map_err(|errno| Error::from_call("getsockopt(SO_COOKIE)", self.object.clone(), errno))
     }
 
-    /// Gives all reports about sent frames to `take`; does not wait. Returns how many there were.
+    /// Calls `take` with all reports about sent frames; does not wait. Returns how many reports there were.
     pub fn drain_reports(&self, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
         stamping::drain_reports(&self.socket, take)
     }

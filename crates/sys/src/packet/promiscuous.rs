@@ -1,4 +1,4 @@
-//! Promiscuous mode: an interface gives frames for every address as long as a socket of ours wants them.
+//! Promiscuous mode: an interface receives frames for every address as long as a socket of this process requests it.
 //!
 //! [`PromiscuousMode`] owns such a socket, which receives nothing itself; the mode ends with it, also when the process is killed.
 

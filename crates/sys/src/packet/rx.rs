@@ -31,7 +31,7 @@ const MAX_BLOCK_WAIT_NS: u64 = 1_000_000;
 /// Options of a receive ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxOptions {
-    /// Blocks of [`Self::block_bytes`] each; their number bounds for how long the reader may be away.
+    /// Number of blocks of [`Self::block_bytes`] each. It limits for how long the reader may pause.
     pub blocks: u32,
     /// Bytes of a block: a power of two, at least a page. A longer frame is truncated.
     pub block_bytes: u32,
@@ -41,13 +41,14 @@ pub struct RxOptions {
     pub promiscuous: bool,
     /// Deliver frames that this machine sends, too.
     pub outgoing: bool,
-    /// Have the kernel say of each frame whether it is several packets on the wire ([`RawFrame::merged`]). A merged frame of
-    /// another protocol than TCP and UDP, which only SCTP sends, then counts as dropped: the kernel cannot describe it.
+    /// Make the kernel report for each frame whether it is several packets on the wire ([`RawFrame::merged`]). A
+    /// merged frame of another protocol than TCP and UDP, which only SCTP sends, then counts as dropped: the
+    /// kernel cannot describe it.
     pub merges: bool,
 }
 
 impl Default for RxOptions {
-    /// 32 MiB: a second of absence at low rates; more than 200 000 short frames.
+    /// 32 MiB. At low rates the reader may pause for a second; the ring holds more than 200 000 short frames.
     fn default() -> Self {
         Self {
             blocks: 512,
@@ -90,12 +91,12 @@ impl RingProgress {
 /// Remembers how many frames had arrived when a reader was asked to end. Later frames do not delay the end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RingDrain {
-    /// Number of frames that the reader has to reach, once that was asked.
+    /// Number of frames that the reader has to reach; set by the first call of [`Self::is_read`].
     until: Option<u64>,
 }
 
 impl RingDrain {
-    /// Returns true if all frames were read that had arrived when this was first asked.
+    /// Returns true if all frames were read that had arrived at the first call of this function.
     pub fn is_read(&mut self, progress: RingProgress) -> bool {
         progress.read >= *self.until.get_or_insert(progress.arrived)
     }
@@ -160,12 +161,13 @@ impl RxRing {
         })
     }
 
-    /// Gives frames at hand to `sink`, at most `most`; returns how many. Neither waits nor enters the kernel.
+    /// Calls `sink` with the frames that are ready, at most `most`. Returns their number. Neither waits nor
+    /// makes a system call.
     pub fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RawFrame<'_>)) -> usize {
         self.blocks.receive_frames(most, sink)
     }
 
-    /// Waits until frames are at hand, at most `within_ns`. An interface that goes down does not end the wait with an
+    /// Waits until frames are ready, at most `within_ns`. An interface that goes down does not end the wait with an
     /// error: it may come up again.
     pub fn wait_for_frames(&mut self, within_ns: u64) -> Result<(), Error> {
         // If a block is ready, no system call is needed.
@@ -232,7 +234,8 @@ impl RxRing {
         })
     }
 
-    /// Reads how far the reader is. It distinguishes an empty ring from one whose frames are in a block that the kernel still fills.
+    /// Reads how many frames have arrived and how many were read. An empty ring thus differs from one whose frames are
+    /// in a block that the kernel still fills.
     pub fn read_progress(&mut self) -> Result<RingProgress, Error> {
         self.update_statistics()?;
         Ok(RingProgress { arrived: self.total.received, read: self.blocks.read })
@@ -240,7 +243,7 @@ impl RxRing {
 
     fn update_statistics(&mut self) -> Result<(), Error> {
         // A reading sets the kernel's counters to zero, and `tp_packets` includes the drops (packet(7)).
-        let since_last = socket::update_statistics(&self.socket)
+        let since_last = socket::take_statistics(&self.socket)
             .map_err(|errno| Error::from_call("getsockopt(PACKET_STATISTICS)", self.object.clone(), errno))?;
         self.total.received += u64::from(since_last.tp_packets.saturating_sub(since_last.tp_drops));
         self.total.dropped += u64::from(since_last.tp_drops);

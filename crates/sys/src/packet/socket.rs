@@ -30,7 +30,7 @@ pub(super) fn open_packet_socket(netns: &NetNs, object: &str) -> Result<OwnedFd,
     })
 }
 
-/// Returns a function that makes an error of the number from a call on this object.
+/// Returns a function that turns the error number of a call on this object into an [`Error`].
 pub(crate) fn call_error(call: &'static str, object: &str) -> impl Fn(Errno) -> Error {
     move |errno| Error::from_call(call, object, errno)
 }
@@ -111,12 +111,12 @@ pub(crate) fn get_option<T: Copy>(
 }
 
 /// Reads and resets the statistics of a TPACKET_V3 ring.
-pub(super) fn update_statistics(socket: &OwnedFd) -> rustix::io::Result<libc::tpacket_stats_v3> {
+pub(super) fn take_statistics(socket: &OwnedFd) -> rustix::io::Result<libc::tpacket_stats_v3> {
     let none = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
     get_option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, none)
 }
 
-/// Takes and clears the pending error of the socket.
+/// Returns the pending error of the socket, and clears it.
 pub(super) fn take_error(socket: &OwnedFd) -> rustix::io::Result<()> {
     rustix::net::sockopt::socket_error(socket.as_fd())?
 }

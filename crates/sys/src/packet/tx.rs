@@ -37,7 +37,7 @@ const SEND_BUFFER: i32 = 16 << 20;
 /// Options of a transmit ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TxOptions {
-    /// Slots, at least; rounded up to fill memory.
+    /// Minimum number of slots. It is rounded up so that the slots fill whole blocks of memory.
     pub slots: usize,
     /// Longest frame that must fit into a slot, without FCS.
     pub longest: usize,
@@ -99,8 +99,8 @@ impl TxRing {
         Ok(Self { slots: TxSlots::new(area, shape, mtu), socket, index, object: name.to_owned() })
     }
 
-    /// Starts again, as if the ring had been opened now: counters begin at zero. `false` if the ring cannot be used again: frames
-    /// are still pending, or its interface is gone. The MTU stays the value from its opening.
+    /// Resets the ring, as if it had been opened now: counters begin at zero. `false` if the ring cannot be used again:
+    /// frames are still pending, or its interface is gone. The MTU stays the value from its opening.
     pub fn restart_ring(&mut self) -> Result<bool, Error> {
         self.slots.reap_slots();
         // A frame that is still pending would leave in the next run.
@@ -165,8 +165,8 @@ impl TxRing {
     }
 
     /// Frames that the kernel has taken, including frames with slots that have not come back.
-    pub fn handed_over(&self) -> u64 {
-        self.slots.handed_over()
+    pub fn handed_over_frames(&self) -> u64 {
+        self.slots.handed_over_frames()
     }
 
     /// Slots of the ring.
@@ -174,13 +174,13 @@ impl TxRing {
         self.slots.shape.slots
     }
 
-    /// Has departures stamped from now on; numbers count the frames that are taken, from 0.
+    /// Makes the kernel stamp departures from now on. Reports number the frames that the kernel takes from 0 on.
     pub fn request_stamps(&self, wanted: WantedStamps) -> Result<(), Error> {
         super::plain::enlarge_stamp_buffer(&self.socket);
         stamping::request_stamps(&self.socket, wanted)
     }
 
-    /// Gives all reports about departures to `take`; does not wait. Returns how many there were.
+    /// Calls `take` with all reports about departures; does not wait. Returns how many reports there were.
     pub fn drain_reports(&self, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
         stamping::drain_reports(&self.socket, take)
     }
@@ -191,7 +191,8 @@ impl TxRing {
     }
 }
 
-/// Best effort: as much of the wanted size as the kernel allows. With a small buffer each kick sends fewer frames; none is lost.
+/// Enlarges the send buffer as far as the kernel allows. With a small buffer each kick sends fewer
+/// frames; none is lost.
 fn enlarge_send_buffer(socket: &OwnedFd) {
     if socket::set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).is_err() {
         ignore_failure(socket::set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));

@@ -1,4 +1,4 @@
-//! Opens a file for private bytes, and only a file that no other user chose.
+//! Opens a file for private content, but only if no other user can have chosen the file.
 //!
 //! Invariant: nothing is written, emptied or given another mode before the file that is open was checked.
 
@@ -114,12 +114,12 @@ fn follow_links(mut path: PathBuf, user: FileUser) -> io::Result<PathBuf> {
         // it; or it belongs to this user as well.
         let target = std::fs::read_link(&path)?;
         user.check_owner(&path, &std::fs::symlink_metadata(&path)?)?;
-        path = directory_of(&path).join(target);
+        path = parent_or_current_directory(&path).join(target);
     }
     Err(io::Error::from_raw_os_error(libc::ELOOP))
 }
 
-fn directory_of(path: &Path) -> &Path {
+fn parent_or_current_directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
@@ -127,7 +127,7 @@ fn directory_of(path: &Path) -> &Path {
 #[derive(Clone, Copy, Debug)]
 struct FileUser {
     own: u32,
-    /// User that became root by sudo.
+    /// The user who became root with sudo.
     invoker: Option<u32>,
 }
 
@@ -153,7 +153,7 @@ impl FileUser {
         if is_own && !kind.is_symlink() && facts.nlink() <= 1 {
             return Ok(());
         }
-        let directory = std::fs::metadata(directory_of(path))?;
+        let directory = std::fs::metadata(parent_or_current_directory(path))?;
         let is_shared = directory.mode() & WRITABLE_BY_OTHERS_MODE != 0;
         let is_trusted = if kind.is_symlink() {
             is_own || facts.uid() == 0 || !is_shared
@@ -174,12 +174,13 @@ impl FileUser {
         } else if self.is_own_user(owner) {
             "and has another name as well, in a directory where others may write"
         } else if facts.is_file() {
-            "who could read the new content"
+            "and that user could read the new content"
         } else {
             "and is a pipe or socket in a directory where others may write"
         };
         let text = format!(
-            "{} belongs to user {owner} (this is user {}), {what}; remove it, or name a file in a directory of your own",
+            "{} belongs to user {owner} (packetrig runs as user {}), {what}; remove the file, or give a file in a directory of \
+             your own",
             path.display(),
             self.own
         );
@@ -231,7 +232,7 @@ fn may_stay_exposed(error: &io::Error, mode: u32, is_new: bool) -> bool {
 mod tests {
     use super::*;
     use crate::private_files::{
-        create_file, create_private_file, open_or_create, open_to_append, write_file,
+        create_file, create_new_private_file, open_or_create, open_to_append, write_file,
     };
     use std::os::unix::fs::{chown, symlink};
 
@@ -255,7 +256,7 @@ mod tests {
             let error = open(path).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::PermissionDenied);
             let text = error.to_string();
-            assert!(text.contains(path.to_str().unwrap()) && text.contains("remove it"), "{text}");
+            assert!(text.contains(path.to_str().unwrap()) && text.contains("remove the file"), "{text}");
         }
     }
 
@@ -316,7 +317,7 @@ mod tests {
         write_file(&place.path().join("b"), "2").unwrap();
         assert_eq!(std::fs::read_to_string(directory.path().join("new")).unwrap(), "2");
         assert_eq!(
-            create_private_file(&place.path().join("b")).unwrap_err().kind(),
+            create_new_private_file(&place.path().join("b")).unwrap_err().kind(),
             ErrorKind::AlreadyExists
         );
         symlink("loop", place.path().join("loop")).unwrap();

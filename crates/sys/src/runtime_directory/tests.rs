@@ -114,7 +114,7 @@ fn private_session_directory_is_preferred() {
     let place = tempfile::tempdir().unwrap();
     let session = place.path().join("1000");
     let fallback = std::env::temp_dir().join("packetrig-1000");
-    let chosen = || users_directory(place.path(), &std::env::temp_dir(), None, 1000);
+    let chosen = || user_runtime_directory(place.path(), &std::env::temp_dir(), None, 1000);
     assert_eq!(chosen(), fallback, "there is none");
     std::fs::create_dir(&session).unwrap();
     let mode = |mode| std::fs::set_permissions(&session, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -136,7 +136,7 @@ fn occupied_shared_directory_falls_back_to_home() {
     std::fs::create_dir(&temporary).unwrap();
     std::fs::create_dir(&home).unwrap();
     let (shared, at_home) = (temporary.join("packetrig-1000"), home.join(".cache/packetrig/run-1"));
-    let chosen = || users_directory(place.path(), &temporary, Some(at_home.clone()), 1000);
+    let chosen = || user_runtime_directory(place.path(), &temporary, Some(at_home.clone()), 1000);
     assert_eq!(chosen(), shared, "nobody was there before");
     std::fs::create_dir(&shared).unwrap();
     assert_eq!(chosen(), shared, "it is the user's own");

@@ -26,8 +26,9 @@ pub fn act_as_user(user: &ProcessUser) -> Result<(), Error> {
     capabilities::reduce_capabilities_to(ProcessCapabilities::NONE)
 }
 
-/// Has the program that `command` starts run only as the user as whom the thread that starts it [acts](act_as_user). Its real and
-/// saved numbers would be root's. Must come before [`crate::child::terminate_with_thread`]: a change of users cancels that signal.
+/// Makes the program that `command` starts run only as the user as which the starting thread [acts](act_as_user).
+/// Without this, the real and saved user of the program would be root. Must come before
+/// [`crate::child::terminate_with_thread`]: a change of users cancels that signal.
 pub fn set_command_user(command: &mut Command) {
     let become_acting = || {
         let (user, group) = (geteuid(), getegid());

@@ -21,7 +21,7 @@ static RIGHTS_REQUEST: RightsRequest = RightsRequest {
 };
 /// `_LINUX_CAPABILITY_VERSION_3`.
 const VERSION_3: u32 = 0x2008_0522;
-/// A thread that has not followed after this many signals never will.
+/// If a thread has not followed after this many signals, it never will.
 const MAX_SIGNAL_ROUNDS: u32 = 2000;
 const SIGNAL_ROUND_PAUSE: Duration = Duration::from_millis(1);
 
@@ -127,8 +127,7 @@ const SET_USER: libc::c_long = libc::SYS_setresuid32;
 #[cfg(target_arch = "arm")]
 const SET_GROUP: libc::c_long = libc::SYS_setresgid32;
 
-/// Becomes the user by raw calls: the calls of the C library signal the other threads, which is not
-/// async-signal-safe.
+/// Becomes the user by raw calls: the calls of the C library signal the other threads, which is not async-signal-safe.
 fn become_user(user: u32, group: u32) {
     // SAFETY: the length is zero, so the null pointer is not read.
     unsafe { libc::syscall(libc::SYS_setgroups, 0_usize, std::ptr::null::<u32>()) };

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Files a process may use. Others cannot be opened, made, renamed, removed or executed.
+/// Files that a process may use. It can neither open, make, rename, remove nor execute other files.
 #[derive(Clone, Debug, Default)]
 pub struct FileRules {
     /// Files that may be read, and directories that may be read with all that is below them.
@@ -53,7 +53,7 @@ const SYSTEM_PATHS: [&str; 31] = [
     "/etc/passwd",
     "/etc/resolv.conf",
     "/etc/services",
-    // Certificates of public authorities, which libraries read even if nobody asked for them.
+    // Certificates of public authorities, which libraries read even if no caller needs them.
     "/etc/ca-certificates",
     "/etc/pki/ca-trust",
     "/etc/pki/tls/cert.pem",
@@ -133,10 +133,12 @@ pub(super) fn landlock_abi_version() -> Result<u32, MissingProtection> {
     }
     let found = match std::io::Error::last_os_error().raw_os_error() {
         Some(libc::ENOSYS) => {
-            "this kernel does not have it (needs Linux 5.13 with CONFIG_SECURITY_LANDLOCK)".to_owned()
+            "this kernel has no Landlock (it needs Linux 5.13 with CONFIG_SECURITY_LANDLOCK)".to_owned()
         }
-        Some(libc::EOPNOTSUPP) => "it was disabled at boot (add landlock to lsm=)".to_owned(),
-        other => format!("error {}", other.unwrap_or(0)),
+        Some(libc::EOPNOTSUPP) => {
+            "it was disabled at boot (add `landlock` to the boot parameter `lsm=`)".to_owned()
+        }
+        other => format!("the kernel answered with error {}", other.unwrap_or(0)),
     };
     Err(MissingProtection { wall: "Landlock", found })
 }

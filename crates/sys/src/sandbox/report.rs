@@ -97,14 +97,14 @@ impl OfferedProtections {
     }
 }
 
-/// Part that a version of Landlock does not restrict.
+/// The accesses that a version of Landlock does not restrict.
 fn missing_landlock_part(version: u32) -> Option<MissingProtection> {
     let found = match version {
         0..=3 => {
-            "TCP ports, ioctls of devices, signals and abstract sockets are not restricted (6.12 restricts them)"
+            "TCP ports, ioctls of devices, signals and abstract sockets are not restricted (Linux 6.12 restricts them)"
         }
-        4 => "ioctls of devices, signals and abstract sockets are not restricted (6.12 restricts them)",
-        5 => "signals and abstract sockets are not restricted (6.12 restricts them)",
+        4 => "ioctls of devices, signals and abstract sockets are not restricted (Linux 6.12 restricts them)",
+        5 => "signals and abstract sockets are not restricted (Linux 6.12 restricts them)",
         _ => return None,
     };
     Some(MissingProtection { wall: "Landlock, in part", found: found.into() })

@@ -51,8 +51,8 @@ const fn statement(code: u16, k: u32) -> SeccompInstruction {
     SeccompInstruction { code, jt: 0, jf: 0, k }
 }
 
-/// Continues if the condition holds; otherwise skips `skip` instructions.
-const fn unless_skip(code: u16, k: u32, skip: u8) -> SeccompInstruction {
+/// Skips the next `skip` instructions unless the condition holds.
+const fn skip_unless(code: u16, k: u32, skip: u8) -> SeccompInstruction {
     SeccompInstruction { code, jt: 0, jf: skip, k }
 }
 
@@ -70,7 +70,7 @@ pub(super) fn find_missing_protection() -> Option<MissingProtection> {
     let found = if AUDIT_ARCHITECTURE.is_none() {
         format!("packetrig has no list of system calls for {}", std::env::consts::ARCH)
     } else if let Err(error) = check_seccomp_action() {
-        format!("this kernel has no filters (CONFIG_SECCOMP_FILTER): {error}")
+        format!("this kernel has no seccomp filters (CONFIG_SECCOMP_FILTER): {error}")
     } else {
         return None;
     };
@@ -137,18 +137,18 @@ fn assemble_filter(class: ThreadClass) -> Result<Vec<SeccompInstruction>, Errno>
     ];
     // On x86, the x32 calls belong to the same architecture, but have their own numbers.
     if cfg!(target_arch = "x86_64") {
-        program.push(unless_skip(JUMP_IF_GREATER_OR_EQUAL, X32_CALL_BIT, 1));
+        program.push(skip_unless(JUMP_IF_GREATER_OR_EQUAL, X32_CALL_BIT, 1));
         program.push(statement(RETURN, KILL_PROCESS));
     }
     for (call, rule) in &list.allowed {
         let body = rule_body(*rule);
         // A jump has eight bits for its distance.
         let length = u8::try_from(body.len()).map_err(|_| Errno::TOOBIG)?;
-        program.push(unless_skip(JUMP_IF_EQUAL, syscall_number(*call), length));
+        program.push(skip_unless(JUMP_IF_EQUAL, syscall_number(*call), length));
         program.extend(body);
     }
     for call in &list.deadly {
-        program.push(unless_skip(JUMP_IF_EQUAL, syscall_number(*call), 1));
+        program.push(skip_unless(JUMP_IF_EQUAL, syscall_number(*call), 1));
         program.push(statement(RETURN, trap_action_of(class)));
     }
     program.push(statement(RETURN, refusal_action(libc::ENOSYS)));
@@ -168,7 +168,7 @@ fn rule_body(rule: SyscallRule) -> Vec<SeccompInstruction> {
         SyscallRule::ArgumentIn(argument, values) => {
             let mut body = vec![load_argument(argument)];
             for value in values {
-                body.push(unless_skip(JUMP_IF_EQUAL, *value, 1));
+                body.push(skip_unless(JUMP_IF_EQUAL, *value, 1));
                 body.push(statement(RETURN, ALLOW_CALL));
             }
             body.push(statement(RETURN, refusal_action(libc::EPERM)));
@@ -177,25 +177,25 @@ fn rule_body(rule: SyscallRule) -> Vec<SeccompInstruction> {
         SyscallRule::BitsAre { argument, mask, bits } => vec![
             load_argument(argument),
             statement(AND, mask),
-            unless_skip(JUMP_IF_EQUAL, bits, 1),
+            skip_unless(JUMP_IF_EQUAL, bits, 1),
             statement(RETURN, ALLOW_CALL),
             statement(RETURN, refusal_action(libc::EPERM)),
         ],
         SyscallRule::BitsAreNot { argument, mask, bits } => vec![
             load_argument(argument),
             statement(AND, mask),
-            unless_skip(JUMP_IF_EQUAL, bits, 1),
+            skip_unless(JUMP_IF_EQUAL, bits, 1),
             statement(RETURN, refusal_action(libc::EPERM)),
             statement(RETURN, ALLOW_CALL),
         ],
         SyscallRule::NoRightsInMode { flags } => vec![
             load_argument(flags),
             statement(AND, FILE_CREATION_FLAGS),
-            unless_skip(JUMP_IF_EQUAL, 0, 1),
+            skip_unless(JUMP_IF_EQUAL, 0, 1),
             statement(RETURN, ALLOW_CALL),
             load_argument(flags + 1),
             statement(AND, SET_ID_BITS),
-            unless_skip(JUMP_IF_EQUAL, 0, 1),
+            skip_unless(JUMP_IF_EQUAL, 0, 1),
             statement(RETURN, ALLOW_CALL),
             statement(RETURN, refusal_action(libc::EPERM)),
         ],

@@ -66,7 +66,8 @@ pub(super) enum SyscallRule {
         mask: u32,
         bits: u32,
     },
-    /// The call makes no file (its flags say so), or one without setuid and setgid bits. The mode is the argument behind the flags.
+    /// The call makes no file (its flags say so), or one without setuid and setgid bits. The mode is the
+    /// argument after the flags.
     NoRightsInMode {
         flags: u32,
     },

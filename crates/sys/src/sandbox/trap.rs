@@ -1,7 +1,7 @@
 //! The end of a process that makes a deadly system call: it says which call, and dies by SIGSYS.
 //!
 //! The filter does not kill the process itself, because a killed process reports nothing. It refuses the call
-//! and makes the kernel run a handler. There is no way past the end:
+//! and makes the kernel run a handler. The process cannot avoid its end:
 //!
 //! * the kernel kills a process whose thread has blocked the signal, or ignores it, or is in the handler already (`SA_RESETHAND`);
 //! * the filter lets no thread change the action of the signal;
@@ -69,7 +69,7 @@ fn describe_trap(line: &mut TrapMessageLine, info: &TrapInfo) {
     line.push_bytes(b" (");
     line.push_number(info.call.unsigned_abs());
     line.push_bytes(
-        b"), which it never makes: a bug of packetrig, or an intruder; please report this line\n",
+        b"), which this class never makes: a bug in packetrig, or an intruder; please report this line\n",
     );
 }
 
@@ -123,7 +123,7 @@ impl TrapMessageLine {
         self.push_bytes(name.get(..length).unwrap_or_default());
     }
 
-    /// Writes it if that takes no waiting.
+    /// Writes the line, unless that would have to wait.
     fn write_to_stderr(&self) {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let (bytes, length) = (self.bytes.as_ptr().cast(), self.length);

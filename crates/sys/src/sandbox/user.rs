@@ -34,10 +34,10 @@ impl ProcessUser {
     /// The user of that name or number.
     pub fn find_by_name(name: &str) -> Result<Self, UserError> {
         let users = std::fs::read_to_string(PASSWD_FILE).unwrap_or_default();
-        let user = find_in(&users, name).ok_or_else(|| UserError::Unknown(name.to_owned()))?;
+        let user = find_user_in(&users, name).ok_or_else(|| UserError::Unknown(name.to_owned()))?;
         let mut maps = [(UID_MAP_FILE, user.uid), (GROUP_MAP, user.gid)].into_iter();
         let exists = maps
-            .all(|(map, number)| is_user_mapped(&std::fs::read_to_string(map).unwrap_or_default(), number));
+            .all(|(map, number)| is_number_mapped(&std::fs::read_to_string(map).unwrap_or_default(), number));
         if exists { Ok(user) } else { Err(UserError::NotMapped(user)) }
     }
 }
@@ -51,10 +51,10 @@ impl fmt::Display for ProcessUser {
 /// The name of a user, or the number where there is none.
 pub(super) fn name_of_user(uid: u32) -> String {
     let users = std::fs::read_to_string(PASSWD_FILE).unwrap_or_default();
-    find_in(&users, &uid.to_string()).map_or_else(|| uid.to_string(), |user| user.name)
+    find_user_in(&users, &uid.to_string()).map_or_else(|| uid.to_string(), |user| user.name)
 }
 
-/// The name of the user that this process works for, or the number.
+/// The name of the real user of this process, or the number where there is none.
 pub fn own_user_name() -> String {
     name_of_user(rustix::process::getuid().as_raw())
 }
@@ -70,7 +70,7 @@ fn find_home_directory_in(users: &str, uid: u32) -> Option<PathBuf> {
     Some(PathBuf::from(line.split(':').nth(5)?)).filter(|home| home.is_absolute())
 }
 
-fn find_in(users: &str, name: &str) -> Option<ProcessUser> {
+fn find_user_in(users: &str, name: &str) -> Option<ProcessUser> {
     let number: Option<u32> = name.parse().ok();
     let mut listed = users.lines().filter_map(parse_user_line);
     let found = listed.find(|user| user.name == name || Some(user.uid) == number);
@@ -87,7 +87,7 @@ fn parse_user_line(line: &str) -> Option<ProcessUser> {
     Some(ProcessUser { uid, gid, name })
 }
 
-fn is_user_mapped(map: &str, uid: u32) -> bool {
+fn is_number_mapped(map: &str, uid: u32) -> bool {
     let numbers: Vec<u32> = map.split_whitespace().filter_map(|number| number.parse().ok()).collect();
     let mut lines = numbers.chunks(3);
     numbers.is_empty()
@@ -103,10 +103,13 @@ mod tests {
     #[test]
     fn users_are_found_by_name_and_by_number() {
         let flow = ProcessUser { uid: 990, gid: 991, name: "flow".into() };
-        assert_eq!(find_in(TEXT, "flow"), Some(flow.clone()));
-        assert_eq!(find_in(TEXT, "990"), Some(flow));
-        assert_eq!(find_in(TEXT, "5000"), Some(ProcessUser { uid: 5000, gid: 5000, name: "5000".into() }));
-        assert_eq!(find_in(TEXT, "nobody"), None);
+        assert_eq!(find_user_in(TEXT, "flow"), Some(flow.clone()));
+        assert_eq!(find_user_in(TEXT, "990"), Some(flow));
+        assert_eq!(
+            find_user_in(TEXT, "5000"),
+            Some(ProcessUser { uid: 5000, gid: 5000, name: "5000".into() })
+        );
+        assert_eq!(find_user_in(TEXT, "nobody"), None);
         assert!(matches!(ProcessUser::find_by_name("no-such-user"), Err(UserError::Unknown(_))));
     }
 
@@ -119,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_private_namespace_has_few_users() {
-        assert!(is_user_mapped("0 0 4294967295", 65_534));
-        assert!(!is_user_mapped("0 1000 1", 65_534) && is_user_mapped("0 1000 1", 0));
+        assert!(is_number_mapped("0 0 4294967295", 65_534));
+        assert!(!is_number_mapped("0 1000 1", 65_534) && is_number_mapped("0 1000 1", 0));
     }
 }

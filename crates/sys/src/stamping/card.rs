@@ -17,7 +17,7 @@ pub struct CardStamping {
 }
 
 impl CardStamping {
-    /// Begins at this interface.
+    /// Makes the card of this interface stamp sent frames, unless it does so already.
     pub fn enable_on(netns: &NetNs, name: &str) -> Result<Self, Error> {
         let ethtool = EthtoolCalls::open_in(netns)?;
         // Old drivers cannot be queried.

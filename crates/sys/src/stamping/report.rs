@@ -1,4 +1,5 @@
-//! Reports of a socket's error queue on sent packets: stamps of their departure, and drops for their release time.
+//! Reports on sent packets in a socket's error queue: stamps of their departure, and drops because
+//! of their release time.
 
 use super::{ControlMessages, ControlledMessage, PacketStamps};
 use crate::Error;
@@ -37,11 +38,11 @@ pub enum KernelReport {
         /// The release time it was given.
         at_ns: u64,
     },
-    /// Something else, as `sock_extended_err` has it.
+    /// Another report, with the numbers of `sock_extended_err`.
     Other { errno: u32, origin: u8 },
 }
 
-/// Gives every waiting report to `take`; does not wait for more. Returns how many there were.
+/// Calls `take` with every waiting report; does not wait for more. Returns how many reports there were.
 pub fn drain_reports(socket: &impl AsFd, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
     let mut message = ControlledMessage::new();
     let mut count = 0;

@@ -4,7 +4,7 @@
 //! after fetching converts the stamp. The result is checked against the monotonic clock: if a step of the wall
 //! clock has spoilt a stamp, the time of fetching replaces it, and the datagram is marked.
 
-use crate::clock::{monotonic_ns, realtime_offset, timespec_of};
+use crate::clock::{duration_to_timespec, monotonic_ns, realtime_offset};
 use crate::packet::socket::length_of;
 use crate::{Error, stamping};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -29,7 +29,7 @@ pub struct ArrivedDatagram {
 #[derive(Debug)]
 pub struct StampedSocket {
     socket: UdpSocket,
-    /// Time when it was last found empty, or opened: the next datagram arrives later.
+    /// Time when the socket was last found empty, or was opened. The next datagram arrives later than that.
     empty_at: u64,
 }
 
@@ -76,7 +76,7 @@ impl StampedSocket {
         wait: Duration,
         buffer: &mut [u8],
     ) -> Result<Option<ArrivedDatagram>, Error> {
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timespec_of(wait))) {
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&duration_to_timespec(wait))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(Error::from_call("poll", "a UDP socket", errno)),
         }

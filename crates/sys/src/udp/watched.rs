@@ -23,7 +23,7 @@ impl WatchedSocket {
         let socket =
             netns.run_in_namespace(|| UdpSocket::bind(address))?.map_err(|error| match error.kind() {
                 std::io::ErrorKind::AddrInUse => {
-                    Error::Busy { object: format!("UDP {address}"), holder: None }
+                    Error::Busy { object: format!("UDP address {address}"), holder: None }
                 }
                 _ => Error::from_call("bind", address.to_string(), error)
                     .with_rights("ports below 1024 need CAP_NET_BIND_SERVICE"),

@@ -33,7 +33,8 @@ impl XdpMeter {
         Ok(Self { rx })
     }
 
-    /// Gives every header and beginning of a frame at hand to `sink`, at most `most`; returns how many. Does not wait.
+    /// Calls `sink` with the headers and beginnings of frames that are ready, at most `most`. Returns their
+    /// number. Does not wait.
     pub fn receive_headers(&mut self, most: usize, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
         self.rx.receive_frames(most, sink)
     }

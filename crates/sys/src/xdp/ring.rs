@@ -25,9 +25,9 @@ const HEADER: u32 = layout::HEADER;
 /// A frame in a ring.
 #[derive(Clone, Copy, Debug)]
 pub struct XdpFrame<'a> {
-    /// Its bytes, without FCS; of a header, the program's record of it.
+    /// The bytes of the frame, without FCS; for a header, the program's record of it.
     pub bytes: &'a [u8],
-    /// Bytes it had when it came.
+    /// Number of bytes that the frame had when it arrived.
     pub full_len: usize,
     /// Time of arrival, in ns of the monotonic clock.
     pub monotonic_ns: u64,
@@ -62,7 +62,7 @@ impl InterfaceRings {
         Self { area, cursors: vec![RingCursor::default(); processors] }
     }
 
-    /// Gives every record at hand to `sink`, at most `most`; returns how many.
+    /// Calls `sink` with the records that are ready, at most `most`. Returns their number.
     pub(super) fn receive_frames(
         &mut self,
         most: usize,
@@ -81,7 +81,7 @@ impl InterfaceRings {
         }
         // Only now may the programs overwrite the records that `sink` has seen.
         for (ring, cursor) in self.cursors.iter().enumerate() {
-            self.area.long(ring * VALUE + READ).store(cursor.read, Ordering::Release);
+            self.area.atomic_u64(ring * VALUE + READ).store(cursor.read, Ordering::Release);
         }
         given
     }
@@ -91,7 +91,7 @@ impl InterfaceRings {
         let mut used = 0;
         for ring in 0..self.cursors.len() {
             // Acquire: a record is whole once the counter has passed it.
-            let written = self.area.long(ring * VALUE + WRITTEN).load(Ordering::Acquire);
+            let written = self.area.atomic_u64(ring * VALUE + WRITTEN).load(Ordering::Acquire);
             used += usize::from(written > 0);
             self.cursors[ring].written = written;
             self.update_next_record_time(ring);
@@ -103,8 +103,8 @@ impl InterfaceRings {
         let cursor = &mut self.cursors[ring];
         if cursor.read < cursor.written {
             let at = ring * VALUE + DATA + ring_offset(cursor.read);
-            // Relaxed is enough: `look` has read the writer's counter with Acquire.
-            cursor.next = self.area.long(at + record::TIME).load(Ordering::Relaxed);
+            // Relaxed is enough: `refresh_written_counters` has read the writer's counter with Acquire.
+            cursor.next = self.area.atomic_u64(at + record::TIME).load(Ordering::Relaxed);
         }
     }
 
@@ -113,7 +113,7 @@ impl InterfaceRings {
         filled.min_by_key(|(_, c)| c.next).map(|(ring, _)| ring)
     }
 
-    /// Gives frames of one ring as long as no other has an older one.
+    /// Calls `sink` with frames of one ring, as long as no other ring has an older frame.
     fn drain_ring(
         &mut self,
         ring: usize,
@@ -132,9 +132,10 @@ impl InterfaceRings {
                 break;
             }
             let at = ring * VALUE + DATA + ring_offset(cursor.read);
-            let full_len = self.area.number(at + record::FULL_LEN) as usize;
-            // Never more than the longest record is read, even if a record states more: the spare bytes behind a ring hold that.
-            let stated = self.area.number(at + record::LEN);
+            let full_len = self.area.u32_at(at + record::FULL_LEN) as usize;
+            // Never more than the longest record is read, even if a record states more: the spare bytes after a ring
+            // are enough for that.
+            let stated = self.area.u32_at(at + record::LEN);
             let len = (stated & !HEADER).min(MAX_WHOLE_FRAME_BYTES) as usize;
             let bytes = self.area.bytes(at + HEAD, len);
             let is_header = stated & HEADER != 0;
@@ -149,7 +150,7 @@ impl InterfaceRings {
     /// Number of frames that found their ring full.
     pub(super) fn dropped_frames(&self) -> u64 {
         (0..self.cursors.len())
-            .map(|ring| self.area.long(ring * VALUE + DROPPED).load(Ordering::Relaxed))
+            .map(|ring| self.area.atomic_u64(ring * VALUE + DROPPED).load(Ordering::Relaxed))
             .sum()
     }
 }

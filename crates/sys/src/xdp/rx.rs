@@ -1,5 +1,5 @@
-//! Receiving: the program copies each frame with its arrival time into a ring per processor, which is mapped here
-//! (`ring`).
+//! Receiving: the program copies each frame with its arrival time into a ring per processor, which
+//! is mapped here (`ring`).
 
 use super::ring::{self, InterfaceRings, VALUE};
 use super::{RECEIVE_PROGRAM, XDP_SECTION};
@@ -19,7 +19,7 @@ const FRAMES_BY_KIND: u32 = layout::BY_KIND;
 pub struct XdpRxOptions {
     /// Run the program in the driver; otherwise in the kernel's generic path, after it has made an skb.
     pub native: bool,
-    /// Bytes of a frame to keep at most.
+    /// Maximum number of bytes of a frame to keep.
     pub snap: u32,
     /// Frames that continue to the kernel's stack afterwards; all other frames end here.
     pub pass: FramesPassedToStack,
@@ -44,7 +44,7 @@ pub struct XdpRx {
     // Detached first.
     attachment: BpfAttachment,
     program: BpfProgram,
-    /// Holds the program behind a filter: a table of programs empties when nobody holds it.
+    /// Holds the program that a filter calls. The kernel empties a table of programs when no process holds it.
     behind: Option<BpfMap>,
     /// Replaces the running program when the intake stops. It is loaded before, because loading takes rights that may have been
     /// given up by then.
@@ -82,7 +82,7 @@ impl XdpRx {
         Ok(Self { attachment, program, behind: in_front.map(|in_front| in_front.table), shut, rings })
     }
 
-    /// Receives only what passes `filter` from now on; other frames go on to the kernel's stack.
+    /// From now on, receives only frames that pass `filter`; other frames continue to the kernel's stack.
     pub fn narrow_to_filter(&mut self, filter: FilterMaker<'_>) -> Result<(), Error> {
         let in_front = FrontFilterProgram::load_filter_in_front(&self.program, filter)?;
         self.attachment.replace_program(&in_front.filter)?;
@@ -104,7 +104,7 @@ impl XdpRx {
             .measure_run_time_ns(frame, ring::frames_per_ring(frame.len()))
     }
 
-    /// Gives every frame at hand to `sink`, at most `most`; returns how many. Does not wait.
+    /// Calls `sink` with the frames that are ready, at most `most`. Returns their number. Does not wait.
     pub fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
         self.rings.receive_frames(most, clock::monotonic_ns(), sink)
     }

@@ -68,7 +68,7 @@ pub struct TapForwarding {
     attachments: Vec<BpfAttachment>,
     watch: RedirectWatch,
     counts: TapCounts,
-    /// Tables of programs, which empty when nobody holds them.
+    /// Tables of programs. The kernel empties them when no process holds them.
     behind: Vec<BpfMap>,
     rings: Option<[TapRings; 2]>,
 }
@@ -80,7 +80,7 @@ pub struct TapRings {
 }
 
 impl TapRings {
-    /// Gives every frame at hand to `sink`, at most `most`; returns how many. Does not wait.
+    /// Calls `sink` with the frames that are ready, at most `most`. Returns their number. Does not wait.
     pub fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
         self.rings.receive_frames(most, clock::monotonic_ns(), sink)
     }
@@ -114,7 +114,7 @@ impl TapForwarding {
             first.push(entry.program);
         }
         forwarding.rings = <[TapRings; 2]>::try_from(rings).ok();
-        // Both programs exist by now: only one system call is between the two attachments.
+        // Both programs exist by now, so the two attachments follow each other directly.
         for (direction, program) in first.iter().enumerate() {
             let side = orders.sides[direction];
             forwarding.attachments.push(program.attach_xdp(netns, side, orders.native, names[direction])?);
@@ -131,7 +131,7 @@ impl TapForwarding {
         &self.counts
     }
 
-    /// Reason why the drivers' refusals are unknown, if they are.
+    /// Reason why it is unknown how many frames the drivers refused; `None` if it is known.
     pub fn watch_error(&self) -> Option<&Error> {
         self.watch.watch_error()
     }
@@ -205,8 +205,8 @@ impl PinnedForwarding {
         Ok(())
     }
 
-    /// Removes all names: programs and maps that no process holds end with them. A user without access to the
-    /// directory cannot have pinned anything there.
+    /// Removes all pins of a directory. Programs and maps that no process holds end with them. A user without access to
+    /// the directory cannot have pinned anything there.
     pub fn remove_pins(directory: &Path) -> Result<(), Error> {
         if directory.symlink_metadata().is_err() {
             return Ok(());
@@ -220,7 +220,7 @@ impl PinnedForwarding {
     }
 }
 
-/// Makes sure that there is a file system for pins.
+/// Mounts the BPF file system, which holds pins, unless it is mounted already.
 pub fn prepare_pins() -> Result<(), Error> {
     pin::mount_bpffs()
 }
@@ -337,8 +337,8 @@ fn load_program(place: AttachPoint, section: &'static str, maps: &[&BpfMap]) -> 
     )
 }
 
-/// Whole seconds from TAI to the time since 1970, in ns; zero if the kernel does not have the leap seconds.
-fn since_1970() -> i64 {
+/// Difference of the time since 1970 and TAI: whole seconds, in ns; zero if the kernel does not know the leap seconds.
+fn tai_to_unix_offset_ns() -> i64 {
     // The clocks are read one after the other, so their distance is rounded to whole seconds.
     let apart = clock::wall_clock_ns().cast_signed() - clock::tai_ns().cast_signed();
     (apart + apart.signum() * SECOND_NS / 2) / SECOND_NS * SECOND_NS
@@ -391,7 +391,7 @@ fn encode_orders(words: &[(usize, u32)], stations: &[u64; MAX_MIRRORS]) -> Vec<u
     for (at, word) in words {
         bytes[*at..at + 4].copy_from_slice(&word.to_ne_bytes());
     }
-    bytes[fields::OFFSET..fields::OFFSET + 8].copy_from_slice(&since_1970().to_ne_bytes());
+    bytes[fields::OFFSET..fields::OFFSET + 8].copy_from_slice(&tai_to_unix_offset_ns().to_ne_bytes());
     for (place, station) in bytes[fields::STATION..].chunks_exact_mut(8).zip(stations) {
         place.copy_from_slice(&station.to_ne_bytes());
     }

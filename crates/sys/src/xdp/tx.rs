@@ -28,19 +28,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tables::TableMaps;
 
-/// Bytes of a shape's image at most.
+/// Maximum number of bytes of a shape's image.
 pub const MAX_IMAGE_BYTES: usize = layout::IMAGE;
-/// Checksums of a shape at most.
+/// Maximum number of checksums of a shape.
 pub const MAX_CHECKSUMS: usize = layout::CHECKS;
-/// Varying fields of a shape at most.
+/// Maximum number of varying fields of a shape.
 pub const MAX_VARYING_FIELDS: usize = layout::OPS;
-/// Bytes of a fill at most.
+/// Maximum number of bytes of a fill.
 pub const MAX_FILL_BYTES: usize = layout::LONGEST_FILL;
-/// Runs that can wait.
+/// Maximum number of runs that can wait.
 pub const MAX_WAITING_RUNS: u64 = layout::RUNS as u64;
-/// Frames that fit the kernel's pages with headroom and tail room, without FCS.
+/// Maximum length of a frame that fits into a page of the kernel with its headroom and tail room, without FCS.
 pub const MAX_LIVE_FRAME_BYTES: usize = 3_300;
-/// Frames between two hand-overs at most.
+/// Maximum number of frames between two hand-overs to the driver.
 pub const MAX_BATCH: u32 = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ pub struct LiveOptions {
     pub key: u64,
     /// A frame this much after its due time counts as late.
     pub late_after_ns: u64,
-    /// Frames between two hand-overs at most: a power of two up to [`MAX_BATCH`].
+    /// Maximum number of frames between two hand-overs: a power of two up to [`MAX_BATCH`].
     pub batch: u32,
     pub pace: LivePace,
 }
@@ -156,12 +156,12 @@ impl LiveTx {
         self.runs.push_run(run)
     }
 
-    /// Ends sending at once, whatever was pushed; a frame in the making still leaves.
+    /// Ends sending immediately, even if runs wait. A frame that is being made is still sent.
     pub fn stop_sending(&self) {
         self.runs.stop_sending();
     }
 
-    /// Reads how far the program is.
+    /// Reads the program's progress through the runs.
     pub fn read_progress(&self) -> RunProgress {
         self.runs.read_progress()
     }
@@ -171,7 +171,7 @@ impl LiveTx {
         self.runs.is_drained()
     }
 
-    /// Runs pushed and not begun.
+    /// Number of runs that were pushed and have not begun.
     pub fn waiting_runs(&self) -> u64 {
         self.runs.waiting_runs()
     }
@@ -190,7 +190,8 @@ impl LiveTx {
         self.shared.quit.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return Ok(()) };
         while !thread.is_finished() {
-            // A nudge that comes while the thread is between two calls is lost: repeated until the thread has seen `quit`.
+            // A nudge has no effect while the thread is between two calls, so it is repeated until the thread has seen
+            // `quit`.
             signal::nudge_thread(&thread);
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -210,24 +211,26 @@ impl LiveTx {
     }
 
     fn lane_field(&self, lane: u32, field: usize) -> u64 {
-        self.lanes.long(lane as usize * lane::SIZE + field).load(Ordering::Relaxed)
+        self.lanes.atomic_u64(lane as usize * lane::SIZE + field).load(Ordering::Relaxed)
     }
 
     /// Histogram of a lane: frames by how long after their due time they were made, in the buckets of [`super::buckets`].
-    pub fn lane_errors(&self, lane: u32) -> Vec<u64> {
+    pub fn lane_error_histogram(&self, lane: u32) -> Vec<u64> {
         let start = lane as usize * lane::SIZE + lane::ERRORS;
-        (0..BUCKET_COUNT).map(|bucket| self.lanes.long(start + 8 * bucket).load(Ordering::Relaxed)).collect()
+        (0..BUCKET_COUNT)
+            .map(|bucket| self.lanes.atomic_u64(start + 8 * bucket).load(Ordering::Relaxed))
+            .collect()
     }
 
-    /// Histogram of hand-overs: how long after their making the batch of the frames was certainly handed
-    /// over, and the longest such time.
-    pub fn hand_over_bounds(&self) -> (Vec<u64>, u64) {
+    /// Histogram of upper bounds for the time from making a frame to the hand-over of its batch, and
+    /// the longest such bound.
+    pub fn hand_over_histogram(&self) -> (Vec<u64>, u64) {
         let bounds = (0..BUCKET_COUNT).map(|bucket| self.control_field(control::BOUNDS + 8 * bucket));
         (bounds.collect(), self.control_field(control::BOUNDS_MAX))
     }
 
     fn control_field(&self, at: usize) -> u64 {
-        self.runs.area().long(at).load(Ordering::Relaxed)
+        self.runs.area().atomic_u64(at).load(Ordering::Relaxed)
     }
 
     /// Measures the program's time for one frame of a shape, in ns: the mean of many, made outside any interface.

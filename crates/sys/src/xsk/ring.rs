@@ -12,7 +12,7 @@ pub(super) struct RingLayout {
     pub(super) entries: usize,
 }
 
-/// A ring. Which counter is ours depends on which ring it is.
+/// A ring. Which of the two counters this process writes depends on the kind of ring.
 #[derive(Debug)]
 pub(super) struct XskRing {
     area: SharedArea,
@@ -28,38 +28,38 @@ const NEED_WAKEUP: u32 = 1;
 
 impl XskRing {
     pub(super) fn new(area: SharedArea, layout: RingLayout, entry: usize, size: u32) -> Self {
-        // `offset` masks numbers with the size.
+        // `entry_offset` uses the size as a bit mask.
         assert!(size.is_power_of_two(), "a ring of {size} entries");
         Self { area, layout, entry, size }
     }
 
-    /// Counter of entries put in.
+    /// Counter of the entries that were put into the ring.
     pub(super) fn produced_count(&self) -> u32 {
         // Acquire: entries are read after the counter that shows them.
-        self.area.word(self.layout.producer).load(Ordering::Acquire)
+        self.area.atomic_u32(self.layout.producer).load(Ordering::Acquire)
     }
 
-    /// Counter of entries taken out.
+    /// Counter of the entries that were taken out of the ring.
     pub(super) fn consumed_count(&self) -> u32 {
         // Acquire: entries are written again after the counter that frees them.
-        self.area.word(self.layout.consumer).load(Ordering::Acquire)
+        self.area.atomic_u32(self.layout.consumer).load(Ordering::Acquire)
     }
 
     /// Publishes entries up to `count` to the other side.
     pub(super) fn publish_produced(&self, count: u32) {
         // Release: entries are written before the counter that shows them.
-        self.area.word(self.layout.producer).store(count, Ordering::Release);
+        self.area.atomic_u32(self.layout.producer).store(count, Ordering::Release);
     }
 
     /// Gives entries up to `count` back to the other side.
     pub(super) fn publish_consumed(&self, count: u32) {
         // Release: entries are read before the counter that frees them.
-        self.area.word(self.layout.consumer).store(count, Ordering::Release);
+        self.area.atomic_u32(self.layout.consumer).store(count, Ordering::Release);
     }
 
     /// Returns true if the kernel sleeps until it is kicked.
     pub(super) fn needs_wakeup(&self) -> bool {
-        self.area.word(self.layout.flags).load(Ordering::Relaxed) & NEED_WAKEUP != 0
+        self.area.atomic_u32(self.layout.flags).load(Ordering::Relaxed) & NEED_WAKEUP != 0
     }
 
     /// Bytes of the entry with this number, which must be ours.

@@ -1,9 +1,9 @@
 //! The bookkeeping of sending: which slots are free, which are in flight, and what happened to the frames.
 //!
 //! Without zero copy, the kernel processes the ring in order inside our own call, and stops at a frame that the interface
-//! dropped (a full queue, no carrier). The kernel does not try this frame again. So it is entered once more, before the later
-//! frames: no frame is lost and the order stays. To know which frame it was, this module tracks the kernel's position, because
-//! the counter in the ring is late when there were only drops.
+//! dropped (a full queue, no carrier). The kernel does not try this frame again. So this module enters the frame once
+//! more, before the later frames: no frame is lost and the order stays. To know which frame it was, this module tracks
+//! the kernel's position, because the counter in the ring is late when there were only drops.
 //!
 //! Invariant: a slot is written only while no completion is due for it.
 
@@ -22,7 +22,7 @@ const INVALID_ADDRESS: u64 = 1 << 62;
 /// Counts of the frames by their fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxCounts {
-    /// Taken by the kernel, and done with.
+    /// Frames that the kernel has taken and completed.
     pub taken: u64,
     /// Refused for good: wrong length for the interface, or withdrawn.
     pub refused: u64,
@@ -158,7 +158,7 @@ impl FrameSlots {
     /// Shows the kernel the committed frames. Returns true if the kernel has not reached all of them yet.
     pub(super) fn publish_committed(&mut self) -> bool {
         self.tx.publish_produced(self.produced);
-        self.record_reached_slot();
+        self.follow_kernel_position();
         self.reached != self.produced
     }
 
@@ -203,8 +203,9 @@ impl FrameSlots {
         }
     }
 
-    /// Follows the kernel's counter. Returns the last frame that it has thereby wholly come past.
-    fn record_reached_slot(&mut self) -> Option<PendingSlot> {
+    /// Updates the kernel's position from its counter. Returns the last frame that the kernel has passed as
+    /// a whole by this.
+    fn follow_kernel_position(&mut self) -> Option<PendingSlot> {
         let ahead = self.tx.consumed_count().wrapping_sub(self.reached);
         // An older consumer index than the last one read; the kernel publishes it with a delay.
         if ahead > u32::MAX / 2 {
@@ -231,10 +232,10 @@ impl FrameSlots {
     /// The kernel has stopped at a frame that the interface dropped: this enters the frame again,
     /// before all other frames.
     pub(super) fn reenter_stopped_frame(&mut self) {
-        let shown = self.record_reached_slot().and_then(|last| last.slot);
+        let shown = self.follow_kernel_position().and_then(|last| last.slot);
         // If there were only drops, the counter in the ring is late (see the module). Then the kernel stopped
         // at the next frame in order.
-        let Some(slot) = shown.or_else(|| self.forward_next_slot()) else { return };
+        let Some(slot) = shown.or_else(|| self.pass_next_frame()) else { return };
         let entries = self.ring_entries_of_slot(slot);
         self.shift_pending_entries(entries);
         self.write_entries(self.reached, slot);
@@ -244,7 +245,7 @@ impl FrameSlots {
     }
 
     /// Counts the next frame as passed, and the entries that the kernel skips before it.
-    fn forward_next_slot(&mut self) -> Option<u32> {
+    fn pass_next_frame(&mut self) -> Option<u32> {
         while let Some(front) = self.waiting.front().copied() {
             self.advance_reached_entries(front.entries);
             if front.slot.is_some() {
@@ -271,7 +272,7 @@ impl FrameSlots {
 
     /// Takes back slots that the kernel has finished.
     pub(super) fn reap_slots(&mut self) {
-        self.record_reached_slot();
+        self.follow_kernel_position();
         let produced = self.done.produced_count();
         while self.consumed != produced {
             let address = self.done.entry_address(self.consumed);
@@ -306,7 +307,7 @@ impl FrameSlots {
                 self.invalidate_entries(at, entries);
                 self.waiting[index].slot = None;
                 withdrawn += 1;
-                self.forget_slot(slot, entries);
+                self.free_withdrawn_slot(slot, entries);
             }
             at = at.wrapping_add(entries);
         }
@@ -325,8 +326,9 @@ impl FrameSlots {
         self.voided += u64::from(entries);
     }
 
-    /// Frees a withdrawn slot, at once or when the completion of an earlier attempt has come; then it counts as no frame.
-    fn forget_slot(&mut self, slot: u32, entries: u32) {
+    /// Frees a withdrawn slot: now, or when the completion of an earlier attempt has come. That completion
+    /// then counts no frame.
+    fn free_withdrawn_slot(&mut self, slot: u32, entries: u32) {
         let due = &mut self.due[slot as usize];
         // Skipped entries get no completion.
         *due -= entries;

@@ -1,4 +1,4 @@
-//! The socket: memory lent, rings mapped, bound to a queue.
+//! The AF_XDP socket: registers its memory, maps its rings, and binds to a queue of an interface.
 
 use super::ring::{RingLayout, XskRing};
 use super::slots::{FrameSlots, SlotShape, TxCounts};
@@ -14,17 +14,18 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 const MISSING_RIGHTS_TEXT: &str = "needs CAP_NET_RAW: run as root";
-const LOCKED_MEMORY_TEXT: &str = "too little memory may be locked: raise `ulimit -l`, or run as root";
-/// Time that a queue may stay taken by the socket that had it before: the kernel gives it back late.
+const LOCKED_MEMORY_TEXT: &str =
+    "the limit of locked memory is too low: raise it with `ulimit -l`, or run as root";
+/// Maximum wait for a queue that an earlier socket has just closed: the kernel frees the queue with a delay.
 const REBIND_TIMEOUT_NS: u64 = 3_000_000_000;
 const REBIND_POLL_NS: u64 = 5_000_000;
-/// Longest wait for frames on their way when closing.
+/// Maximum wait for frames that are still on their way when the socket is closed.
 const CLOSE_TIMEOUT_NS: u64 = 200_000_000;
 /// Frames in flight hold send-buffer memory; the default is too small for a whole ring.
 const SEND_BUFFER: i32 = 16 << 20;
 /// Chunks lent to the receive queue of a zero-copy driver: no driver's default ring is larger.
 const MAX_LENT_CHUNKS: u32 = 4096;
-/// Calls of the kernel in one kick at most; each takes some tens of frames.
+/// Maximum number of system calls in one kick. In each call the kernel takes some tens of frames.
 const MAX_CALLS_PER_KICK: usize = 64;
 /// Bytes of an entry of the transmit ring, and of the other rings.
 const TX_ENTRY_BYTES: usize = size_of::<libc::xdp_desc>();
@@ -95,7 +96,7 @@ fn open_xdp_socket(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
 }
 
 impl XskTx {
-    /// Opens one on queue 0 of an interface; `name` is for messages. The MTU of this moment bounds the
+    /// Opens a socket on queue 0 of an interface; `name` is for messages. The MTU of this moment bounds the
     /// frames. If another socket has just left the queue, the call waits for it.
     pub fn open_on_interface(
         netns: &NetNs,
@@ -106,7 +107,7 @@ impl XskTx {
         let until = clock::monotonic_ns() + REBIND_TIMEOUT_NS;
         let mut options = options;
         loop {
-            match Self::open_with_copy_mode(netns, index, name, options) {
+            match Self::try_open_on_interface(netns, index, name, options) {
                 Err(error) if error.errno() == Some(libc::EBUSY) => {
                     if clock::monotonic_ns() >= until {
                         return Err(Error::Busy { object: format!("queue 0 of {name}"), holder: None });
@@ -114,14 +115,14 @@ impl XskTx {
                     clock::sleep_until_ns(clock::monotonic_ns() + REBIND_POLL_NS);
                 }
                 // A driver that announces zero copy may still refuse it, for instance for this frame size.
-                // On the next round without zero copy, within the same time limit.
+                // The next attempt is without zero copy, within the same time limit.
                 Err(_) if options.zero_copy => options.zero_copy = false,
                 other => return other,
             }
         }
     }
 
-    fn open_with_copy_mode(
+    fn try_open_on_interface(
         netns: &NetNs,
         index: u32,
         name: &str,
@@ -268,7 +269,7 @@ impl XskTx {
 }
 
 impl Drop for XskTx {
-    /// Waits a little for frames on their way: while one is, the kernel keeps the queue.
+    /// Waits briefly for frames that are on their way: until they have been sent, the kernel keeps the queue.
     fn drop(&mut self) {
         // Frames that the kernel has not taken never complete, so the loop below must not wait for them.
         self.slots.withdraw_unreached();
@@ -319,12 +320,12 @@ fn map_ring(
     size: u32,
     name: &str,
 ) -> Result<XskRing, Error> {
-    let layout = layout_of(offsets).map_err(call_error("getsockopt(XDP_MMAP_OFFSETS)", name))?;
+    let layout = layout_from_offsets(offsets).map_err(call_error("getsockopt(XDP_MMAP_OFFSETS)", name))?;
     let len = layout.entries + entry * size as usize;
-    Ok(XskRing::new(SharedArea::map_from(socket.as_fd(), at, len, name)?, layout, entry, size))
+    Ok(XskRing::new(SharedArea::map_shared_at(socket.as_fd(), at, len, name)?, layout, entry, size))
 }
 
-fn layout_of(offsets: &libc::xdp_ring_offset) -> Result<RingLayout, Errno> {
+fn layout_from_offsets(offsets: &libc::xdp_ring_offset) -> Result<RingLayout, Errno> {
     Ok(RingLayout {
         producer: checked_usize(offsets.producer)?,
         consumer: checked_usize(offsets.consumer)?,
@@ -364,7 +365,7 @@ fn bind_queue(
         Some(libc::EINVAL | libc::EOPNOTSUPP) if in_pieces => Err(UnsupportedFeature {
             feature: "sending frames longer than a page through AF_XDP",
             needs: "Linux 6.6 and, for zero copy, a driver that takes frames in several pieces".into(),
-            found: format!("{} on {name}", kernel::kernel_release_name()),
+            found: format!("Linux {} on {name}", kernel::kernel_release_name()),
         }
         .into()),
         _ => Err(error),

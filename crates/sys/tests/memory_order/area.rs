@@ -49,11 +49,11 @@ impl SharedArea {
         Self(Arc::clone(&self.0))
     }
 
-    pub(crate) fn word(&self, offset: usize) -> &AtomicU32 {
+    pub(crate) fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
         &self.0.words[&offset]
     }
 
-    pub(crate) fn long(&self, offset: usize) -> &AtomicU64 {
+    pub(crate) fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
         &self.0.longs[&offset]
     }
 
@@ -75,11 +75,11 @@ impl SharedArea {
         &mut bytes[at..at + len]
     }
 
-    pub(crate) fn number(&self, offset: usize) -> u32 {
+    pub(crate) fn u32_at(&self, offset: usize) -> u32 {
         self.bytes(offset, 4).try_into().map_or(0, u32::from_ne_bytes)
     }
 
-    pub(crate) fn short(&self, offset: usize) -> u16 {
+    pub(crate) fn u16_at(&self, offset: usize) -> u16 {
         self.bytes(offset, 2).try_into().map_or(0, u16::from_ne_bytes)
     }
 

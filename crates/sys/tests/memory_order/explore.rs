@@ -84,10 +84,10 @@ fn relaxed_accesses_are_explored_in_every_order() {
         let memory = crate::area::SharedArea::new(&[0], &[], &[]);
         let other = memory.share();
         let thread = loom::thread::spawn(move || {
-            other.word(0).load(Ordering::Relaxed);
-            other.word(0).store(1, Ordering::Relaxed);
+            other.atomic_u32(0).load(Ordering::Relaxed);
+            other.atomic_u32(0).store(1, Ordering::Relaxed);
         });
-        assert_eq!(memory.word(0).load(Ordering::Relaxed), 0, "a store is seen");
+        assert_eq!(memory.atomic_u32(0).load(Ordering::Relaxed), 0, "a store is seen");
         thread.join().expect("the thread ends");
     });
 }
@@ -106,9 +106,9 @@ fn a_protocol_without_its_ordering_is_found() {
         let mut writer = memory.share();
         let thread = loom::thread::spawn(move || {
             writer.bytes_mut(8, 8).fill(1);
-            writer.word(0).store(1, Ordering::Relaxed);
+            writer.atomic_u32(0).store(1, Ordering::Relaxed);
         });
-        if memory.word(0).load(Ordering::Acquire) == 1 {
+        if memory.atomic_u32(0).load(Ordering::Acquire) == 1 {
             assert_eq!(memory.bytes(8, 8), [1; 8]);
         }
         thread.join().expect("the writer ends");

@@ -34,10 +34,10 @@ fn frame_notes_are_visible_after_passed_counter() {
         let thread = loom::thread::spawn(move || {
             for number in 0..2 {
                 for word in 0..5 {
-                    program.long(FIRST + 64 * number + 8 * word).store(1, Ordering::Relaxed);
+                    program.atomic_u64(FIRST + 64 * number + 8 * word).store(1, Ordering::Relaxed);
                 }
                 // PUBLISH
-                program.long(COUNTER).fetch_add(1, Ordering::Release);
+                program.atomic_u64(COUNTER).fetch_add(1, Ordering::Release);
             }
         });
         for number in 0..notes::read_passed_count(&area, COUNTER) {

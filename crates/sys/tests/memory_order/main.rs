@@ -1,5 +1,5 @@
-//! Memory order: every interleaving, and every order of memory that the language allows, of what threads and the kernel share without a
-//! lock.
+//! Memory order: every interleaving, and every order of memory that the language allows, of what threads and the kernel
+//! share without a lock.
 //!
 //! The files of the crate that hold such a protocol are compiled here a second time, over memory and atomics of [loom]. The other side, a
 //! BPF program or the kernel, is played by the model. [`explore::check`] then does two things: the protocol must hold, and it must

@@ -23,10 +23,10 @@ fn tx_slot_is_complete_and_reused_after_sending() {
         let kernel = area.share();
         let thread = loom::thread::spawn(move || {
             // packet_current_frame; smp_rmb.
-            if kernel.word(0).load(Ordering::Acquire) == libc::TP_STATUS_SEND_REQUEST {
+            if kernel.atomic_u32(0).load(Ordering::Acquire) == libc::TP_STATUS_SEND_REQUEST {
                 assert_eq!(kernel.bytes(slots::FRAME_OFFSET, FRAME), [7; FRAME]);
                 // tpacket_destruct_skb: smp_wmb, __packet_set_status.
-                kernel.word(0).store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
+                kernel.atomic_u32(0).store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
             }
         });
         let mut slots = slots::TxSlots::new(area, SHAPE, 1500);
@@ -51,7 +51,7 @@ const TO_MAC: usize = 96;
 fn fill_block(kernel: &mut SharedArea, byte: u8) {
     use blocks::{BLOCK_FIRST_OFFSET, BLOCK_FRAMES_OFFSET, BLOCK_STATUS_OFFSET, CAPTURED_LENGTH_OFFSET};
     // prb_curr_blk_in_use; smp_rmb.
-    if kernel.word(BLOCK_STATUS_OFFSET).load(Ordering::Acquire) != libc::TP_STATUS_KERNEL {
+    if kernel.atomic_u32(BLOCK_STATUS_OFFSET).load(Ordering::Acquire) != libc::TP_STATUS_KERNEL {
         return;
     }
     kernel.bytes_mut(BLOCK_FRAMES_OFFSET, 4).copy_from_slice(&1u32.to_ne_bytes());
@@ -60,7 +60,7 @@ fn fill_block(kernel: &mut SharedArea, byte: u8) {
     kernel.bytes_mut(FIRST + blocks::MAC_OFFSET, 2).copy_from_slice(&96u16.to_ne_bytes());
     kernel.bytes_mut(FIRST + TO_MAC, 4).fill(byte);
     // prb_flush_block: smp_wmb, BLOCK_STATUS.
-    kernel.word(BLOCK_STATUS_OFFSET).store(libc::TP_STATUS_USER, Ordering::Release);
+    kernel.atomic_u32(BLOCK_STATUS_OFFSET).store(libc::TP_STATUS_USER, Ordering::Release);
 }
 
 #[test]

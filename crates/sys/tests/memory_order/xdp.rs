@@ -25,19 +25,19 @@ const DATA: usize = 4096;
 /// `put_frame`: a record with eight bytes, if there is room.
 fn put_frame(area: &mut SharedArea, time: u64) {
     const RECORD: u64 = RING_BYTES as u64;
-    let written = area.long(WRITTEN).load(Ordering::Relaxed);
+    let written = area.atomic_u64(WRITTEN).load(Ordering::Relaxed);
     // READ_ONCE: the writes below depend on it, which orders them behind it on every processor. Acquire stands for that here.
-    let read = area.long(READ).load(Ordering::Acquire);
+    let read = area.atomic_u64(READ).load(Ordering::Acquire);
     if written + RECORD - read > RECORD {
         return;
     }
     let byte = u8::try_from(time).expect("the model counts to two");
-    area.long(DATA).store(time, Ordering::Relaxed);
+    area.atomic_u64(DATA).store(time, Ordering::Relaxed);
     area.bytes_mut(DATA + 8, 4).copy_from_slice(&8u32.to_ne_bytes());
     area.bytes_mut(DATA + 12, 4).copy_from_slice(&8u32.to_ne_bytes());
     area.bytes_mut(DATA + 16, 8).fill(byte);
     // PUBLISH
-    area.long(WRITTEN).fetch_add(RECORD, Ordering::Release);
+    area.atomic_u64(WRITTEN).fetch_add(RECORD, Ordering::Release);
 }
 
 #[test]
@@ -75,15 +75,15 @@ const SLOT: usize = 4096;
 
 /// `next_run` and a frame of the run: its number, if there is one.
 fn next_run(area: &SharedArea) -> Option<u64> {
-    let popped = area.long(POPPED).load(Ordering::Relaxed);
+    let popped = area.atomic_u64(POPPED).load(Ordering::Relaxed);
     // OBSERVE
-    if popped == area.long(PUSHED).load(Ordering::Acquire) {
+    if popped == area.atomic_u64(PUSHED).load(Ordering::Acquire) {
         return None;
     }
     let number = area.bytes(SLOT + 16, 8).try_into().map_or(0, u64::from_ne_bytes);
-    area.long(LEFT).store(1, Ordering::Relaxed);
+    area.atomic_u64(LEFT).store(1, Ordering::Relaxed);
     // PUBLISH
-    area.long(POPPED).fetch_add(1, Ordering::Release);
+    area.atomic_u64(POPPED).fetch_add(1, Ordering::Release);
     Some(number)
 }
 

@@ -27,12 +27,12 @@ fn xsk_entry_is_read_completely_before_reuse() {
         let thread = loom::thread::spawn(move || {
             for taken in 0..2u32 {
                 // __xskq_cons_peek: smp_load_acquire of the producer.
-                if kernel.word(PRODUCER).load(Ordering::Acquire) == taken {
+                if kernel.atomic_u32(PRODUCER).load(Ordering::Acquire) == taken {
                     return;
                 }
                 assert_eq!(kernel.bytes(ENTRIES, 8), u64::from(taken + 1).to_ne_bytes());
                 // __xskq_cons_release: smp_store_release.
-                kernel.word(CONSUMER).store(taken + 1, Ordering::Release);
+                kernel.atomic_u32(CONSUMER).store(taken + 1, Ordering::Release);
             }
         });
         for number in 0..2u32 {
@@ -52,12 +52,12 @@ fn xsk_completion_is_read_completely_before_reuse() {
         let thread = loom::thread::spawn(move || {
             for number in 0..2u32 {
                 // xskq_prod_is_full: READ_ONCE, and the write depends on it. Acquire stands for that here.
-                if kernel.word(CONSUMER).load(Ordering::Acquire) != number {
+                if kernel.atomic_u32(CONSUMER).load(Ordering::Acquire) != number {
                     return;
                 }
                 kernel.bytes_mut(ENTRIES, 8).copy_from_slice(&u64::from(number + 1).to_ne_bytes());
                 // __xskq_prod_submit: smp_store_release.
-                kernel.word(PRODUCER).store(number + 1, Ordering::Release);
+                kernel.atomic_u32(PRODUCER).store(number + 1, Ordering::Release);
             }
         });
         for number in 0..2u32 {

@@ -1,4 +1,4 @@
-//! The device on real rings: a thread per port.
+//! Runs the device on packet rings, with one thread per port.
 
 use super::{FaultPlan, KeyFrameTruth};
 use packetrig_link::{FrameImpairer, KeyTruths};
@@ -13,36 +13,38 @@ use std::thread::JoinHandle;
 
 /// Frames taken from a ring before the transmit rings are kicked.
 const BATCH: usize = 64;
-/// Longest wait of a thread before it checks whether to stop.
+/// Longest wait of a thread before it checks whether it should stop.
 const STOP_CHECK_INTERVAL_NS: u64 = 5_000_000;
-/// Longest time for forwarding the frames that had arrived before the stop.
+/// Maximum time for forwarding the frames that had arrived before the stop.
 const FINAL_FORWARDING_TIMEOUT_NS: u64 = 30_000_000_000;
-/// Blocks of a receive ring: a slow trickle of frames takes one in each millisecond, so the thread may be away for 2 s.
+/// Number of blocks of a receive ring. Single frames use up one block per millisecond, so the thread may be
+/// delayed by 2 s.
 const BLOCKS: u32 = 2_048;
-/// More than the longest frame; all blocks together are 32 MiB.
+/// Size of a block, more than the longest frame; all blocks together are 32 MiB.
 const BLOCK_BYTES: u32 = 1 << 14;
-/// Longest frame forwarded, without FCS.
+/// Length of the longest frame that is forwarded, without FCS.
 const LONGEST: usize = 9_230;
-/// Times a full transmit ring is kicked before the frame is given up and counted as the device's own loss.
+/// Number of kicks of a full transmit ring before the frame is dropped and counted as the device's own loss.
 const MAX_KICKS: u32 = 10_000;
 
-/// Error of the device: it could not be set up, or it stopped.
+/// Error of the lab or the device: it could not be set up, or it stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     #[error("cannot set up the virtual cables of the lab: {0}")]
     Kernel(#[from] packetrig_sys::Error),
     /// A forwarding thread panicked.
-    #[error("reference device: the thread of port {0} panicked; this is a bug in packetrig")]
+    #[error("the reference device's thread for port {0} panicked; this is a bug in packetrig")]
     Panicked(usize),
 }
 
-/// Report of a device's actions.
+/// Report of all actions of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReport {
-    /// Truth by port of arrival and key.
+    /// Truth about the frames, by port of arrival and key.
     pub truths: BTreeMap<(usize, u32), KeyFrameTruth>,
-    /// Frames lost without an order: the truth is incomplete unless this is zero.
+    /// Number of frames that the device lost although its plan did not drop them. Unless it is zero,
+    /// the truth is incomplete.
     pub own_losses: u64,
 }
 
@@ -70,9 +72,9 @@ pub struct Device {
 }
 
 impl Device {
-    /// Starts a device between the named interfaces of `netns`, which are its ports 0, 1 …; it forwards from now on.
+    /// Starts a device that forwards between the named interfaces of `netns`. They are its ports 0, 1 and so on.
     pub fn start_forwarding(netns: &NetNs, interfaces: &[String], plan: &FaultPlan) -> Result<Self, Error> {
-        let indices = interface_indices(netns, interfaces)?;
+        let indices = find_interface_indices(netns, interfaces)?;
         let stop = Arc::new(AtomicBool::new(false));
         let mut sides = Vec::new();
         for port in 0..interfaces.len() {
@@ -93,8 +95,8 @@ impl Device {
         Ok(device)
     }
 
-    /// Sends the frames that still wait, stops, and returns the report.
-    pub fn stop_forwarding_device(mut self) -> Result<DeviceReport, Error> {
+    /// Stops the device after it has sent the waiting frames, and returns its report.
+    pub fn stop_and_report(mut self) -> Result<DeviceReport, Error> {
         self.stop.store(true, Ordering::Release);
         let mut report = DeviceReport::default();
         for (port, thread) in std::mem::take(&mut self.threads).into_iter().enumerate() {
@@ -116,7 +118,7 @@ impl Drop for Device {
     }
 }
 
-fn interface_indices(netns: &NetNs, interfaces: &[String]) -> Result<Vec<u32>, packetrig_sys::Error> {
+fn find_interface_indices(netns: &NetNs, interfaces: &[String]) -> Result<Vec<u32>, packetrig_sys::Error> {
     let mut links = NamespaceLinks::open_in(netns)?;
     interfaces.iter().map(|name| links.find_link_by_name(name).map(|link| link.index)).collect()
 }
@@ -150,40 +152,41 @@ impl DevicePortPath {
         mut impairer: FrameImpairer<KeyTruths>,
         stop: &AtomicBool,
     ) -> PortOutcome {
-        // An error is ignored: delayed frames then leave some 50 us later.
+        // An error is ignored, because it only makes delayed frames leave about 50 us later.
         drop(clock::tighten_timer_slack());
         let mut last = None;
         let unread = loop {
-            // The number is read once: frames that arrive after the stop are not awaited, so a steady stream
-            // cannot delay the end.
+            // The number of arrived frames is read once at the stop. Later frames are not awaited, so a steady
+            // stream cannot delay the end.
             if last.is_none() && stop.load(Ordering::Acquire) {
-                last = Some(LastFrames::in_ring(&mut self.rx)?);
+                last = Some(LastFrames::from_ring(&mut self.rx)?);
             }
             let taken = self.forward_frame_batch(&mut impairer)?;
             if let Some(last) = &last
-                && let Some(unread) = last.count_unread_frames(&mut self.rx)?
+                && let Some(unread) = last.count_unread_if_final(&mut self.rx)?
             {
                 break unread;
             }
             if taken == 0 {
-                self.sleep_until_due(&impairer)?;
+                self.wait_for_frames_or_due_time(&impairer)?;
             }
         };
         let out = &mut self.out;
-        // The plan may still hold frames back. They leave now, so the truth has no frame without a fate.
-        let truths = impairer.into_witness(clock::monotonic_ns(), &mut |bytes, _| out.send_to_all(bytes));
+        // Frames that the plan still holds back leave now, so that the truth accounts for every frame.
+        let truths = impairer.into_observer(clock::monotonic_ns(), &mut |bytes, _| out.send_to_all(bytes));
         // The rings are drained before the losses are counted: frames that are still pending count as lost.
         self.out.drain_rings()?;
         let own_losses = self.out.count_losses() + self.rx.read_stats()?.dropped + unread;
         Ok(SideReport { truths: truths.0, own_losses })
     }
 
-    /// Forwards the available frames, and the delayed frames that are due now. Returns how many came.
+    /// Forwards the frames that have arrived, and the delayed frames that are due. Returns how many had arrived.
     fn forward_frame_batch(
         &mut self,
         impairer: &mut FrameImpairer<KeyTruths>,
     ) -> Result<usize, packetrig_sys::Error> {
-        // Measured again for each batch: stamps are wall clock times, and NTP may move that clock while a test runs.
+        // The offset is measured for each batch: stamps are wall-clock times, and NTP may change that clock during a
+        // test.
         let offset = clock::realtime_offset();
         let out = &mut self.out;
         let taken = self.rx.receive_frames(BATCH, &mut |frame| {
@@ -195,7 +198,10 @@ impl DevicePortPath {
         Ok(taken)
     }
 
-    fn sleep_until_due(&mut self, impairer: &FrameImpairer<KeyTruths>) -> Result<(), packetrig_sys::Error> {
+    fn wait_for_frames_or_due_time(
+        &mut self,
+        impairer: &FrameImpairer<KeyTruths>,
+    ) -> Result<(), packetrig_sys::Error> {
         let nap = impairer
             .next_due_time()
             .map_or(STOP_CHECK_INTERVAL_NS, |due| due.saturating_sub(clock::monotonic_ns()));
@@ -203,23 +209,24 @@ impl DevicePortPath {
     }
 }
 
-/// The frames that had arrived when the device was to stop: they are still forwarded. The last of them are in a block that the kernel hands
-/// over later, so an empty ring does not mean that there are none.
+/// The frames that had arrived when the device was told to stop; they are still forwarded. The last of them may be in
+/// a block that the kernel passes on later, so an empty ring does not mean that all were read.
 struct LastFrames {
     arrived: u64,
     until_ns: u64,
 }
 
 impl LastFrames {
-    fn in_ring(ring: &mut RxRing) -> Result<Self, packetrig_sys::Error> {
+    fn from_ring(ring: &mut RxRing) -> Result<Self, packetrig_sys::Error> {
         Ok(Self {
             arrived: ring.read_progress()?.arrived,
             until_ns: clock::monotonic_ns() + FINAL_FORWARDING_TIMEOUT_NS,
         })
     }
 
-    /// Number of them that were not read, once that is final: all were read, or it takes too long.
-    fn count_unread_frames(&self, ring: &mut RxRing) -> Result<Option<u64>, packetrig_sys::Error> {
+    /// Returns the number of these frames that were not read, once it is final: when all were read, or
+    /// the time is over.
+    fn count_unread_if_final(&self, ring: &mut RxRing) -> Result<Option<u64>, packetrig_sys::Error> {
         let unread = self.arrived.saturating_sub(ring.read_progress()?.read);
         let is_over = unread == 0 || clock::monotonic_ns() >= self.until_ns;
         Ok(is_over.then_some(unread))
@@ -238,7 +245,7 @@ impl OutgoingRings {
             let mut kicks_left = MAX_KICKS;
             while ring.next_slot().is_none() && kicks_left > 0 {
                 kicks_left -= 1;
-                // An interface that is down shows as loss when the tries run out.
+                // An error is ignored here: if the interface is down, the frame counts as a loss after the last kick.
                 drop(ring.kick_kernel());
             }
             match ring.next_slot() {
@@ -246,7 +253,7 @@ impl OutgoingRings {
                     slot[..frame.len()].copy_from_slice(frame);
                     ring.commit_frame(frame.len());
                 }
-                // If a frame fits no slot, or its ring stays full, the frame is a loss of the device itself.
+                // A frame that does not fit into a slot, or whose ring stays full, is a loss of the device itself.
                 _ => self.losses += 1,
             }
         }

@@ -1,21 +1,21 @@
-//! Waits until frames get through. A bridge forwards only some time after its ports are up, and no cheap state shows that. So
-//! frames are sent until one arrives.
+//! Waits until a bridge forwards frames. It does so only some time after its ports are up, and no state shows this
+//! reliably, so frames are sent until one arrives.
 
 use super::{INTERFACE, LabPort};
 use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
 use packetrig_sys::{Error, UnsupportedFeature, clock};
 
-/// A type that IEEE 802 sets aside for local experiments.
+/// EtherType that IEEE 802 reserves for local experiments.
 const READY_FRAME_ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 // The shortest Ethernet frame has 64 bytes; its 4 bytes of FCS are not in the ring.
 const LENGTH: usize = 60;
 const FORWARDING_TIMEOUT_NS: u64 = 10_000_000_000;
 const READY_FRAME_INTERVAL_NS: u64 = 2_000_000;
 
-/// Returns when frames from the first port reach all other ports, and frames from these reach the first.
+/// Returns when frames from the first port reach all other ports, and frames from all other ports reach the first one.
 pub(super) fn await_forwarding(ports: &[LabPort]) -> Result<(), Error> {
     let Some((first, others)) = ports.split_first() else { return Ok(()) };
-    // A bridge port forwards to all ports or to none. So pairs with the first port represent all pairs.
+    // A bridge port forwards to all ports or to none, so it is enough to test each pair with the first port.
     for other in others {
         await_test_frame(first, other)?;
         await_test_frame(other, first)?;
@@ -33,8 +33,8 @@ fn await_test_frame(from: &LabPort, to: &LabPort) -> Result<(), Error> {
         if let Some(slot) = tx.next_slot() {
             slot[..LENGTH].fill(0);
             slot[..6].fill(0xff);
-            // A broadcast from a locally administered address: the bridge floods it, and learns the
-            // address of no port.
+            // The frame is a broadcast from a locally administered address, so the bridge floods it and does
+            // not learn the address of a port.
             slot[6] = 0x02;
             slot[12..14].copy_from_slice(&READY_FRAME_ETHERTYPE);
             tx.commit_frame(LENGTH);

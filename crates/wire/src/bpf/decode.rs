@@ -1,4 +1,4 @@
-//! Decodes instructions into operations, and refuses programs that could not be run.
+//! Decodes instructions into operations, and refuses invalid programs.
 
 use super::{ClassicInsn, MAX_PROGRAM_INSTRUCTIONS, ProgramRefusal, SCRATCH_WORDS};
 
@@ -49,7 +49,7 @@ pub(super) enum JumpCondition {
     AnyBit,
 }
 
-/// A source of a value for A or X, other than the frame.
+/// A source other than the frame for a value of A or X.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueSource {
     Constant(u32),
@@ -65,11 +65,11 @@ pub(super) enum BpfRegister {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BpfOperation {
-    /// A = the frame at `k`.
+    /// A = the bytes of the frame at `k`.
     Load(LoadWidth, u32),
-    /// A = the frame at X + `k`.
+    /// A = the bytes of the frame at X + `k`.
     LoadIndexed(LoadWidth, u32),
-    /// X = length of the IPv4 header that starts at `k`.
+    /// X = the length of the IPv4 header that begins at `k`.
     LoadHeaderLength(u32),
     Set(BpfRegister, ValueSource),
     Store(BpfRegister, usize),
@@ -94,7 +94,8 @@ pub(super) fn decode_program(insns: &[ClassicInsn]) -> Result<Vec<BpfOperation>,
     }
     let ops = insns.iter().enumerate().map(|(at, insn)| {
         let op = decode_operation(at, *insn).ok_or(ProgramRefusal::Instruction { at, code: insn.code })?;
-        // The furthest instruction that may be next. Offsets are unsigned, so every jump goes forward and each program ends.
+        // The last instruction that may be next. Offsets are unsigned, so every jump leads forward and each
+        // program ends.
         let last = match op {
             BpfOperation::ReturnConstant(_) | BpfOperation::ReturnA => at,
             BpfOperation::Jump(to) => to,
@@ -108,18 +109,19 @@ pub(super) fn decode_program(insns: &[ClassicInsn]) -> Result<Vec<BpfOperation>,
 
 fn decode_operation(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
     let k = insn.k;
-    // The low three bits are the class: load, load X, store, store X, arithmetic, jump, return, copy.
+    // The low three bits are the instruction class: load, load X, store, store X, arithmetic, jump, return,
+    // copy.
     Some(match insn.code & 7 {
         0 => decode_load(insn)?,
         1 => match insn.code {
-            // BPF_MSH: tcpdump skips the options of an IPv4 header with it.
+            // BPF_MSH: tcpdump uses this instruction to skip the options of an IPv4 header.
             0xb1 => BpfOperation::LoadHeaderLength(k),
-            // The codes of LDX are the codes of LD plus one.
+            // The codes of LDX are the codes of LD plus 1.
             code => BpfOperation::Set(BpfRegister::X, decode_value(code & !1, k)?),
         },
         // A store has neither a size nor a mode, so every other code of its class is invalid.
-        2 if insn.code == 2 => BpfOperation::Store(BpfRegister::A, memory_cell(k)?),
-        3 if insn.code == 3 => BpfOperation::Store(BpfRegister::X, memory_cell(k)?),
+        2 if insn.code == 2 => BpfOperation::Store(BpfRegister::A, checked_memory_cell(k)?),
+        3 if insn.code == 3 => BpfOperation::Store(BpfRegister::X, checked_memory_cell(k)?),
         4 if insn.code == 0x84 => BpfOperation::Negate,
         4 => decode_alu(insn)?,
         5 if insn.code == 0x05 => {
@@ -149,17 +151,17 @@ fn decode_load(insn: ClassicInsn) -> Option<BpfOperation> {
 fn decode_value(code: u16, k: u32) -> Option<ValueSource> {
     Some(match code {
         0x00 => ValueSource::Constant(k),
-        0x60 => ValueSource::Memory(memory_cell(k)?),
+        0x60 => ValueSource::Memory(checked_memory_cell(k)?),
         0x80 => ValueSource::Length,
         _ => return None,
     })
 }
 
-fn memory_cell(k: u32) -> Option<usize> {
+fn checked_memory_cell(k: u32) -> Option<usize> {
     usize::try_from(k).ok().filter(|cell| *cell < SCRATCH_WORDS)
 }
 
-/// Decodes the second operand: bit 3 chooses between the constant and X.
+/// Decodes the second operand: bit 3 of the code selects the constant or X.
 fn decode_operand(insn: ClassicInsn) -> SecondOperand {
     if insn.code & 8 == 0 { SecondOperand::K(insn.k) } else { SecondOperand::X }
 }
@@ -178,7 +180,7 @@ fn decode_alu(insn: ClassicInsn) -> Option<BpfOperation> {
         0xa0 => AluOperation::Xor,
         _ => return None,
     };
-    // The class and the operation are in the low byte; the high byte must be zero.
+    // The class and the operation are in the low byte, so the high byte must be zero.
     let known = insn.code < 0x100;
     known.then(|| BpfOperation::Alu(operation, decode_operand(insn)))
 }

@@ -11,8 +11,8 @@ pub struct EbpfInsn {
     pub imm: i32,
 }
 
-/// Instructions that follow the decision of a translated filter. Each ending must end in `exit`, or in a tail
-/// call and its `exit`.
+/// The instructions that follow the decision of a translated filter. Each ending must end with `exit`, or
+/// with a tail call and an `exit` after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterEndings<'a> {
     /// Instructions that run for frames that match.
@@ -69,10 +69,10 @@ pub(super) mod jump {
 }
 
 impl EbpfInsn {
-    /// Encodes the instruction as the kernel takes it on this machine.
+    /// Encodes the instruction in the form that the kernel of this machine expects.
     pub fn to_bytes(self) -> [u8; 8] {
-        // The kernel declares the two registers as bit fields of one byte; their order follows the byte order
-        // of the machine.
+        // The kernel declares the two registers as bit fields of one byte, so their order depends on the byte
+        // order of the machine.
         let registers =
             if cfg!(target_endian = "big") { self.dst << 4 | self.src } else { self.src << 4 | self.dst };
         let [off0, off1] = self.off.to_ne_bytes();
@@ -80,7 +80,7 @@ impl EbpfInsn {
         [self.code, registers, off0, off1, imm0, imm1, imm2, imm3]
     }
 
-    /// Decodes an instruction as the kernel holds it on a little-endian machine.
+    /// Decodes an instruction in the form that a kernel on a little-endian machine uses.
     pub fn from_word(word: u64) -> Self {
         let [code, registers, off0, off1, imm @ ..] = word.to_le_bytes();
         Self {
@@ -93,11 +93,11 @@ impl EbpfInsn {
     }
 
     /// R0 = `value`.
-    pub const fn return_value(value: i32) -> Self {
+    pub const fn set_result(value: i32) -> Self {
         Self { code: CLASS_ALU64 | alu::MOV, dst: 0, src: 0, off: 0, imm: value }
     }
 
-    /// Ends the program; R0 is its result.
+    /// Ends the program; its result is R0.
     pub const fn exit() -> Self {
         Self { code: CLASS_JUMP | 0x90, dst: 0, src: 0, off: 0, imm: 0 }
     }
@@ -137,7 +137,7 @@ impl EbpfInsn {
 
     /// Compares all 64 bits with a constant.
     pub(super) fn jump_if_wide(condition: u8, dst: u8, k: u32) -> Self {
-        // The kernel extends the constant with its sign; all callers pass less than 2^31.
+        // The kernel sign-extends the constant; all callers pass values below 2^31.
         Self { code: CLASS_JUMP | condition, dst, imm: k.cast_signed(), ..Self::default() }
     }
 

@@ -1,4 +1,4 @@
-//! Runs a program on a frame.
+//! Runs a classic BPF program on a frame.
 
 use super::SCRATCH_WORDS;
 use super::decode::{
@@ -12,11 +12,11 @@ struct BpfMachine {
     memory: [u32; SCRATCH_WORDS],
 }
 
-/// Runs the program on a frame and returns its result; 0 is "no match".
+/// Runs the program on a frame and returns its result; 0 means "no match".
 pub(super) fn run_program(ops: &[BpfOperation], bytes: &[u8], full_len: u32) -> u32 {
     let mut machine = BpfMachine::default();
     let mut next = 0;
-    // Jumps go forward, so this ends.
+    // All jumps lead forward, so the loop ends.
     while let Some(op) = ops.get(next) {
         next += 1;
         match *op {
@@ -27,7 +27,7 @@ pub(super) fn run_program(ops: &[BpfOperation], bytes: &[u8], full_len: u32) -> 
                 next = if machine.condition_holds(condition, with) { yes } else { no };
             }
             op => {
-                // A load beyond the frame ends a classic BPF program with "no match". So does a division by 0.
+                // A load beyond the frame or a division by 0 ends a classic BPF program with "no match".
                 if machine.run_operation(op, bytes, full_len).is_none() {
                     return 0;
                 }
@@ -38,22 +38,24 @@ pub(super) fn run_program(ops: &[BpfOperation], bytes: &[u8], full_len: u32) -> 
 }
 
 impl BpfMachine {
-    /// Runs one operation that is followed by the next; `None` ends the program with "no match".
+    /// Runs one operation that continues with the next one; `None` ends the program with "no match".
     fn run_operation(&mut self, op: BpfOperation, bytes: &[u8], full_len: u32) -> Option<()> {
         match op {
             BpfOperation::Load(width, at) => self.a = read_field(bytes, width, at)?,
-            // An index that overflows is outside the frame; it must not wrap around to its beginning.
+            // An index that overflows is outside the frame: it must not wrap around to the beginning of the
+            // frame.
             BpfOperation::LoadIndexed(width, at) => {
                 self.a = read_field(bytes, width, self.x.checked_add(at)?)?;
             }
             BpfOperation::LoadHeaderLength(at) => {
-                // The low four bits of an IPv4 header's first byte count words of four bytes (RFC 791, 3.1).
+                // The low four bits of the first byte of an IPv4 header are its length in words of four bytes
+                // (RFC 791, section 3.1).
                 self.x = (read_field(bytes, LoadWidth::Byte, at)? & 0xf) * 4;
             }
             BpfOperation::Set(register, value) => {
                 *self.register_mut(register) = self.resolve_value(value, full_len);
             }
-            // The index is in bounds: `decode_program` refuses cells beyond the memory.
+            // The index is within the memory, because `decode_program` refuses other cells.
             BpfOperation::Store(register, cell) => self.memory[cell] = *self.register_mut(register),
             BpfOperation::Alu(alu, operand) => {
                 self.a = self.compute_alu(alu, self.resolve_operand(operand))?;
@@ -94,7 +96,7 @@ impl BpfMachine {
     fn compute_alu(&self, alu: AluOperation, by: u32) -> Option<u32> {
         let a = self.a;
         Some(match alu {
-            // 32 bits that wrap, as in the kernel: a filter may rely on it.
+            // The 32-bit arithmetic wraps, as in the kernel: a filter may rely on that.
             AluOperation::Add => a.wrapping_add(by),
             AluOperation::Sub => a.wrapping_sub(by),
             AluOperation::Mul => a.wrapping_mul(by),
@@ -103,7 +105,7 @@ impl BpfMachine {
             AluOperation::And => a & by,
             AluOperation::Or => a | by,
             AluOperation::Xor => a ^ by,
-            // A shift by 32 or more gives 0, as in libpcap, not a shift by the low bits of `by`.
+            // A shift by 32 or more gives 0, as in libpcap.
             AluOperation::ShiftLeft => a.checked_shl(by).unwrap_or(0),
             AluOperation::ShiftRight => a.checked_shr(by).unwrap_or(0),
         })

@@ -10,8 +10,8 @@ fn program(insns: &[(u16, u8, u8, u32)]) -> FilterProgram {
 }
 
 const ENDINGS: FilterEndings<'static> = FilterEndings {
-    on_match: &[EbpfInsn::return_value(2), EbpfInsn::exit()],
-    on_mismatch: &[EbpfInsn::return_value(1), EbpfInsn::exit()],
+    on_match: &[EbpfInsn::set_result(2), EbpfInsn::exit()],
+    on_mismatch: &[EbpfInsn::set_result(1), EbpfInsn::exit()],
 };
 
 #[test]
@@ -52,16 +52,16 @@ fn shifts_beyond_the_word_leave_nothing() {
 fn the_length_is_that_before_the_cut() {
     let length = program(&[(0x80, 0, 0, 0), (0x25, 0, 1, 100), (6, 0, 0, 1), (6, 0, 0, 0)]);
     assert!(!length.matches_frame(&[0; 60]));
-    assert!(length.matches_cut(&[0; 60], 101));
+    assert!(length.matches_truncated_frame(&[0; 60], 101));
 }
 
 #[test]
 fn endings_nothing_leads_to_are_left_out() {
     let all = program(&[(6, 0, 0, 1)]).translate_to_ebpf(ENDINGS).unwrap();
     assert_eq!(all.last(), Some(&EbpfInsn::exit()));
-    assert!(all.contains(&EbpfInsn::return_value(2)) && !all.contains(&EbpfInsn::return_value(1)));
+    assert!(all.contains(&EbpfInsn::set_result(2)) && !all.contains(&EbpfInsn::set_result(1)));
     let none = program(&[(0x20, 0, 0, 0xffff), (6, 0, 0, 1)]).translate_to_ebpf(ENDINGS).unwrap();
-    assert!(!none.contains(&EbpfInsn::return_value(2)), "frames are never that long");
+    assert!(!none.contains(&EbpfInsn::set_result(2)), "frames are never that long");
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Translates a filter into eBPF.
+//! Translates a filter program into eBPF.
 //!
-//! Each operation becomes a few instructions that end with the same A, X and memory as [`super::run`] does,
-//! or a jump to the ending for frames that do not pass. Before each load, the packet pointer is compared with
-//! the end of the frame: both libpcap and the kernel's verifier require this. An index is bounded before it
-//! is added, because the verifier follows packet pointers for 65535 bytes only. Code that cannot be reached
-//! is left out: the verifier refuses it.
+//! Each operation becomes a few instructions that produce the same A, X and memory as [`super::run`], or that
+//! jump to the ending for frames that do not match. Before each load, the packet pointer is compared with the
+//! end of the frame, because both libpcap and the kernel's verifier require this. An index is limited before
+//! it is added, because the verifier tracks packet pointers only up to 65535 bytes. Unreachable code is left
+//! out, because the verifier refuses it.
 
 use super::decode::{
     AluOperation, BpfOperation, BpfRegister, JumpCondition, LoadWidth, SecondOperand, ValueSource,
@@ -12,7 +12,7 @@ use super::decode::{
 use super::ebpf::register::{A, CONTEXT, DATA, END, FRAME, SCRATCH, X};
 use super::{EbpfInsn, FilterEndings, ProgramRefusal, SCRATCH_WORDS, ebpf::alu, ebpf::jump};
 
-/// Greatest offset behind the start of a frame that the verifier lets a program read.
+/// Largest offset from the start of a frame that the verifier lets a program read.
 const MAX_FRAME_OFFSET: u32 = 0xffff;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ enum CodeLabel {
     Mismatch,
 }
 
-/// Tells whether an operation continues with the next one.
+/// Whether an operation continues with the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextOperation {
     On,
@@ -38,13 +38,13 @@ pub(super) fn translate_program(
     let mut starts = vec![0; ops.len()];
     let mut flow = NextOperation::On;
     for (at, op) in ops.iter().enumerate() {
-        // Jumps only go forward, so by now every jump to this operation has been seen.
+        // All jumps lead forward, so every jump to this operation has been emitted by now.
         if flow == NextOperation::On || code.wanted[at] {
             starts[at] = code.insns.len();
             flow = code.emit_operation(at, *op);
         }
     }
-    // The endings come last, so that jumps to them go forward, too.
+    // The endings come last, so that jumps to them lead forward, too.
     let on_match = code.emit_ending(CodeLabel::Match, endings.on_match);
     let on_mismatch = code.emit_ending(CodeLabel::Mismatch, endings.on_mismatch);
     code.resolve_jumps(|label| match label {
@@ -56,9 +56,9 @@ pub(super) fn translate_program(
 
 struct TranslatedCode {
     insns: Vec<EbpfInsn>,
-    /// Instructions with an offset that is filled in later.
+    /// Positions and targets of the jumps whose offset is filled in later.
     jumps: Vec<(usize, CodeLabel)>,
-    /// Operations that are jumped to.
+    /// For each operation, whether a jump leads to it.
     wanted: Vec<bool>,
 }
 
@@ -69,14 +69,14 @@ impl TranslatedCode {
         self.emit_instruction(EbpfInsn::load(0, END, CONTEXT, 4));
         self.emit_instruction(EbpfInsn::alu(alu::MOV, A, 0));
         self.emit_instruction(EbpfInsn::alu(alu::MOV, X, 0));
-        // Cells that are read start at zero, as in libpcap; the verifier refuses reads of an unwritten stack.
-        // Cells that are never read cost nothing.
+        // Cells that are read are set to zero first, as in libpcap: the verifier refuses reads of unwritten
+        // stack memory. Cells that are never read need no instruction.
         for cell in 0..SCRATCH_WORDS {
             if ops
                 .iter()
                 .any(|op| matches!(op, BpfOperation::Set(_, ValueSource::Memory(read)) if *read == cell))
             {
-                self.emit_instruction(EbpfInsn::store(FRAME, A, offset_of(cell)));
+                self.emit_instruction(EbpfInsn::store(FRAME, A, stack_offset_of(cell)));
             }
         }
     }
@@ -88,7 +88,8 @@ impl TranslatedCode {
             BpfOperation::LoadHeaderLength(at) => return self.emit_load_header_length(at),
             BpfOperation::Set(register, value) => self.emit_set_register(register, value),
             BpfOperation::Store(register, cell) => {
-                self.emit_instruction(EbpfInsn::store(FRAME, register_number(register), offset_of(cell)));
+                let from = register_number(register);
+                self.emit_instruction(EbpfInsn::store(FRAME, from, stack_offset_of(cell)));
             }
             BpfOperation::Alu(operation, operand) => return self.emit_alu(operation, operand),
             BpfOperation::Negate => self.emit_instruction(EbpfInsn::alu(alu::NEG, A, 0)),
@@ -109,7 +110,7 @@ impl TranslatedCode {
     }
 
     fn emit_load(&mut self, width: LoadWidth, at: u32) -> NextOperation {
-        // No frame that the program sees is longer than that, so such a load never succeeds.
+        // No frame is longer than `MAX_FRAME_OFFSET`, so such a load never succeeds.
         let Some(end) = at.checked_add(width.bytes()).filter(|end| *end <= MAX_FRAME_OFFSET) else {
             return self.emit_jump_away(CodeLabel::Mismatch);
         };
@@ -122,8 +123,8 @@ impl TranslatedCode {
             return self.emit_jump_away(CodeLabel::Mismatch);
         };
         self.emit_instruction(EbpfInsn::alu_register(alu::MOV, SCRATCH, X));
-        // The comparison uses 64 bits: the verifier must learn a bound of the whole register before it is
-        // added to a pointer.
+        // The comparison uses 64 bits, because the verifier must know a bound of the whole register before
+        // the register is added to a pointer.
         self.emit_jump(
             EbpfInsn::jump_if_wide(jump::GT, SCRATCH, MAX_FRAME_OFFSET - end),
             CodeLabel::Mismatch,
@@ -143,10 +144,10 @@ impl TranslatedCode {
         NextOperation::On
     }
 
-    /// Reads the field that ends `end` bytes behind the pointer in the scratch register.
+    /// Loads the field that ends `end` bytes behind the pointer in the scratch register.
     fn emit_checked_load(&mut self, width: LoadWidth, into: u8, end: u32) -> NextOperation {
-        // The end of the field is compared, not its start: from this comparison the verifier knows that the
-        // bytes before the pointer may be read. So the loads go backwards.
+        // The end of the field is compared, not its start: from this comparison, the verifier knows that the
+        // bytes before the pointer may be read. So the loads have negative offsets.
         self.emit_instruction(EbpfInsn::alu_wide(alu::ADD, SCRATCH, end));
         self.emit_jump(EbpfInsn::jump_if_greater(SCRATCH, END), CodeLabel::Mismatch);
         self.emit_instruction(match width {
@@ -154,7 +155,8 @@ impl TranslatedCode {
             LoadWidth::Half => EbpfInsn::load(0x08, into, SCRATCH, -2),
             LoadWidth::Byte => EbpfInsn::load(0x10, into, SCRATCH, -1),
         });
-        // Classic BPF reads fields in network byte order. eBPF reads them in that of the machine.
+        // Classic BPF reads fields in network byte order, but eBPF reads them in the byte order of the
+        // machine.
         if width != LoadWidth::Byte {
             self.emit_instruction(EbpfInsn::alu(alu::TO_BIG_ENDIAN, into, 8 * width.bytes()));
         }
@@ -166,7 +168,7 @@ impl TranslatedCode {
         match value {
             ValueSource::Constant(k) => self.emit_instruction(EbpfInsn::alu(alu::MOV, into, k)),
             ValueSource::Memory(cell) => {
-                self.emit_instruction(EbpfInsn::load(0, into, FRAME, offset_of(cell)));
+                self.emit_instruction(EbpfInsn::load(0, into, FRAME, stack_offset_of(cell)));
             }
             ValueSource::Length => {
                 self.emit_instruction(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, END));
@@ -181,19 +183,20 @@ impl TranslatedCode {
         let shifts = matches!(operation, AluOperation::ShiftLeft | AluOperation::ShiftRight);
         let code = operation_code(operation);
         match operand {
-            // The verifier refuses a constant division by 0, and classic BPF ends with "no match" there.
+            // The verifier refuses a division by the constant 0; in classic BPF it ends the program with "no
+            // match".
             SecondOperand::K(0) if divides => return self.emit_jump_away(CodeLabel::Mismatch),
             SecondOperand::K(32..) if shifts => self.emit_instruction(EbpfInsn::alu(alu::MOV, A, 0)),
             SecondOperand::K(k) => self.emit_instruction(EbpfInsn::alu(code, A, k)),
             SecondOperand::X if shifts => {
                 self.emit_instruction(EbpfInsn::alu_register(code, A, X));
-                // libpcap: a shift by 32 or more gives 0. eBPF looks at the low bits of X only, so the result is replaced unless
-                // X is below 32.
+                // In libpcap, a shift by 32 or more gives 0. eBPF uses only the low bits of X, so the result
+                // is replaced by 0 unless X is below 32.
                 self.emit_instruction(EbpfInsn { off: 1, ..EbpfInsn::jump_if(jump::LT, X, 32) });
                 self.emit_instruction(EbpfInsn::alu(alu::MOV, A, 0));
             }
             SecondOperand::X => {
-                // eBPF gives a result for a division by 0, but a classic program has to end there.
+                // In eBPF a division by 0 gives a result, but a classic program must end there.
                 if divides {
                     self.emit_jump(EbpfInsn::jump_if(jump::EQ, X, 0), CodeLabel::Mismatch);
                 }
@@ -214,9 +217,9 @@ impl TranslatedCode {
         if yes == no {
             return self.emit_goto(at, yes);
         }
-        // Classic BPF jumps on both outcomes, eBPF on one. If the next operation is where "yes" leads, the inverse condition
-        // saves a second jump.
-        match inverse_code(condition) {
+        // A branch of classic BPF has two targets, a jump of eBPF only one. If the target for "yes" is the
+        // next operation, the inverse condition saves a second jump.
+        match inverse_condition_code(condition) {
             Some(inverse) if yes == at + 1 => {
                 self.emit_jump(comparison_jump(inverse, with), CodeLabel::Op(no));
                 NextOperation::On
@@ -249,7 +252,7 @@ impl TranslatedCode {
         self.emit_instruction(insn);
     }
 
-    /// Appends the caller's instructions at a label, if a jump leads there.
+    /// Appends the caller's instructions for an ending, if a jump leads to it. Returns its position.
     fn emit_ending(&mut self, label: CodeLabel, insns: &[EbpfInsn]) -> usize {
         let start = self.insns.len();
         if self.jumps.iter().any(|(_, to)| *to == label) {
@@ -263,7 +266,7 @@ impl TranslatedCode {
         position: impl Fn(CodeLabel) -> usize,
     ) -> Result<Vec<EbpfInsn>, ProgramRefusal> {
         for (at, label) in self.jumps {
-            // All jumps go forward.
+            // All jumps lead forward, so the distance is not negative.
             let distance = position(label) - at - 1;
             self.insns[at].off = i16::try_from(distance).map_err(|_| ProgramRefusal::Distance(distance))?;
         }
@@ -278,9 +281,10 @@ fn register_number(register: BpfRegister) -> u8 {
     }
 }
 
-/// Returns the stack offset of a cell of memory.
-fn offset_of(cell: usize) -> i16 {
-    // `decode_program` lets no cell beyond the memory pass: sixteen words, 64 bytes below the frame pointer.
+/// Returns the stack offset of a memory cell.
+fn stack_offset_of(cell: usize) -> i16 {
+    // `decode_program` refuses cells beyond the memory, which has sixteen words: 64 bytes below the frame
+    // pointer.
     debug_assert!(cell < SCRATCH_WORDS, "cell {cell} is outside the memory");
     -64 + 4 * i16::from(cell.to_le_bytes()[0])
 }
@@ -300,7 +304,7 @@ fn operation_code(operation: AluOperation) -> u8 {
     }
 }
 
-/// A jump that compares A.
+/// Returns a jump that compares A with the operand.
 fn comparison_jump(code: u8, with: SecondOperand) -> EbpfInsn {
     match with {
         SecondOperand::K(k) => EbpfInsn::jump_if(code, A, k),
@@ -317,8 +321,9 @@ fn condition_code(condition: JumpCondition) -> u8 {
     }
 }
 
-/// The code of the opposite condition; eBPF has none for "no bit is set".
-fn inverse_code(condition: JumpCondition) -> Option<u8> {
+/// Returns the code of the opposite condition; `None` for "any bit is set", because eBPF has no condition
+/// "no bit is set".
+fn inverse_condition_code(condition: JumpCondition) -> Option<u8> {
     match condition {
         JumpCondition::Equal => Some(jump::NE),
         JumpCondition::Greater => Some(jump::LE),

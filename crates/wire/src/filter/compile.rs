@@ -1,17 +1,17 @@
-//! Compiles a filter of conditions into classic BPF.
+//! Compiles the conditions of a filter into classic BPF.
 //!
 //! ```text
 //!  for each condition: find its base (X = where the type stands, for headers behind VLAN tags)
 //!                      -> last byte inside the frame? -> words of up to 4 bytes: load, and, compare -> next | reject
 //!  accept
 //! ```
-//! Loops do not exist in classic BPF, so the step over a VLAN tag is written out [`MAX_TAGS`] times. Jumps reach 255
-//! instructions: each condition ends with its own rejection.
+//! Classic BPF has no loops, so the code that skips a VLAN tag is repeated [`MAX_TAGS`] times. Jumps skip at
+//! most 255 instructions, so each condition contains its own rejection.
 
 use super::{FieldCondition, FilterBase, VLAN_TAG_TYPES};
 use crate::bpf::{ClassicInsn, FilterProgram, ProgramRefusal};
 
-/// A load of this many bytes: its codes from k and from X + k.
+/// The codes for a load of this many bytes: from offset k (`plain`) and from X + k (`indexed`).
 #[derive(Clone, Copy)]
 struct LoadCodes {
     bytes: u32,
@@ -19,7 +19,7 @@ struct LoadCodes {
     indexed: u16,
 }
 
-// Values of `FilterBase::find_offset`, in the width of instructions.
+// The constants of `FilterBase::find_base_offset`, in the types that instructions use.
 const ETHERTYPE_OFFSET: u32 = 12;
 const MAX_TAGS: u8 = 8;
 const _: () =
@@ -52,7 +52,7 @@ pub(super) fn compile_conditions(conditions: &[FieldCondition]) -> Result<Filter
     FilterProgram::new(code.insns)
 }
 
-/// The point at which the program continues after a condition.
+/// Where the program continues after a condition.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConditionExit {
     Next,
@@ -61,7 +61,7 @@ enum ConditionExit {
 
 struct FilterCode {
     insns: Vec<ClassicInsn>,
-    /// True once X is the offset of the type behind all VLAN tags.
+    /// True after code was emitted that sets X to the offset of the EtherType behind all VLAN tags.
     is_found: bool,
 }
 
@@ -75,7 +75,7 @@ impl FilterCode {
             FilterBase::Frame => 0,
             FilterBase::Vlan => {
                 self.emit_instruction(BPF_LOAD_HALF, 0, 0, ETHERTYPE_OFFSET);
-                // The jump leads to the next condition over the rejection, or into the rejection.
+                // The jump either skips the rejection or leads to it.
                 self.emit_tag_check(1, 0);
                 self.emit_instruction(BPF_RETURN, 0, 0, 0);
                 ETHERTYPE_OFFSET + 2
@@ -91,18 +91,18 @@ impl FilterCode {
         self.emit_comparison(condition, start);
     }
 
-    /// Sets X to the offset of the type behind all VLAN tags.
+    /// Emits code that sets X to the offset of the EtherType behind all VLAN tags.
     fn emit_type_search(&mut self) {
-        /// Instructions of one step over a tag.
+        /// Number of instructions that skip one tag.
         const TAG_STEP_INSTRUCTIONS: u8 = 7;
-        // X does not change between conditions, so the first search serves all of them.
+        // X does not change between conditions, so the first search is sufficient for all of them.
         if std::mem::replace(&mut self.is_found, true) {
             return;
         }
         self.emit_instruction(BPF_LOAD_X_IMMEDIATE, 0, 0, ETHERTYPE_OFFSET);
         for tag in 0..MAX_TAGS {
-            // Without a tag here, X is final: the program jumps over the remaining part of this step and over
-            // all later steps, at most 52 instructions.
+            // If there is no tag here, X is final: the program skips the rest of this step and all later
+            // steps, at most 52 instructions.
             let left = MAX_TAGS - 1 - tag;
             self.emit_instruction(BPF_LOAD_HALF_INDEXED, 0, 0, 0);
             self.emit_tag_check(0, 3 + left * TAG_STEP_INSTRUCTIONS);
@@ -112,14 +112,15 @@ impl FilterCode {
         }
     }
 
-    /// Skips `yes` instructions if A is the type of a VLAN tag, else `no`.
+    /// Emits code that skips `yes` instructions if A is the EtherType of a VLAN tag, otherwise `no` instructions.
     fn emit_tag_check(&mut self, yes: u8, no: u8) {
         for (tag, left) in VLAN_TAG_TYPES.into_iter().zip([2, 1, 0]) {
             self.emit_instruction(BPF_JUMP_EQUAL, left + yes, if left > 0 { 0 } else { no }, tag.into());
         }
     }
 
-    /// `start`: bytes from the beginning of the frame, or from X, to the base.
+    /// Emits the comparison of a condition. `start` is the offset of the base from the beginning of the
+    /// frame, or from X.
     fn emit_comparison(&mut self, condition: &FieldCondition, start: u32) {
         if condition.bits == 0 {
             // No bit is compared, so the condition matches.
@@ -133,11 +134,12 @@ impl FilterCode {
         let before = condition.bit_offset % 8;
         let bytes = (before + bits).div_ceil(8);
         let is_indexed = matches!(condition.base, FilterBase::Ipv4 | FilterBase::Ipv6);
-        // The condition fails where the frame ends before its last bit, looked at or not.
+        // The condition fails if the frame ends before its last bit, even if that bit is not compared: this
+        // load then rejects the frame.
         self.emit_load(BYTE_LOAD, first + bytes - 1, is_indexed);
         let found = if condition.negate { ConditionExit::Reject } else { ConditionExit::Next };
         let otherwise = if condition.negate { ConditionExit::Next } else { ConditionExit::Reject };
-        // The widest loads that fit are used. Parts without a relevant bit are not loaded at all.
+        // The widest loads that fit are used. Parts without compared bits are not loaded.
         let mut jumps = Vec::new();
         let mut at = 0;
         while at < bytes {
@@ -154,7 +156,8 @@ impl FilterCode {
         self.emit_outcome(&jumps, found, otherwise);
     }
 
-    /// Ends a condition. The code behind the last comparison runs if all were equal; a failed comparison jumps to `otherwise`.
+    /// Emits the end of a condition. It is reached if all comparisons were equal; a failed
+    /// comparison jumps to `otherwise`.
     fn emit_outcome(&mut self, jumps: &[usize], found: ConditionExit, otherwise: ConditionExit) {
         if found == ConditionExit::Next {
             if jumps.is_empty() {
@@ -166,8 +169,8 @@ impl FilterCode {
         self.emit_instruction(BPF_RETURN, 0, 0, 0);
         let to = if otherwise == ConditionExit::Reject { rejection } else { rejection + 1 };
         for jump in jumps {
-            // At most 17 bytes are compared, in five parts of three instructions each.
-            self.insns[*jump].jf = short_jump(to - jump - 1);
+            // At most 17 bytes are compared, in five parts of three instructions each, so the jump fits.
+            self.insns[*jump].jf = narrow_jump_distance(to - jump - 1);
         }
     }
 
@@ -176,14 +179,15 @@ impl FilterCode {
     }
 }
 
-/// The bits of a word that are compared, and their wanted values.
+/// The bits of a word that are compared, and the values that they must have.
 struct ComparedWordBits {
     care: u32,
     wanted: u32,
 }
 
-/// Returns the compared bits among `len` bits from bit `from` of the bytes that hold a condition of `bits` bits. The first
-/// `before` bits of these bytes are not its own.
+/// Returns the compared bits among `len` bits from bit `from` on. The bits are counted from the first byte
+/// that contains a part of the condition, whose first `before` bits do not belong to the condition. The
+/// condition has `bits` bits.
 fn compared_bits(
     condition: &FieldCondition,
     bits: u32,
@@ -206,8 +210,8 @@ fn compared_bits(
     ComparedWordBits { care, wanted }
 }
 
-/// Narrows the length of a jump, which is known to fit.
-fn short_jump(distance: usize) -> u8 {
+/// Converts the length of a jump, which is known to fit.
+fn narrow_jump_distance(distance: usize) -> u8 {
     debug_assert!(distance <= 255, "a jump over {distance} instructions");
     distance.to_le_bytes()[0]
 }
@@ -260,7 +264,7 @@ mod tests {
         ) {
             let conditions = conditions.into_iter().map(|(base, bit_offset, bits, value, mask, negate, is_true)| {
                 // Half of them want what stands there.
-                let at = base.find_offset(&frame).map(|start| start as u64 * 8 + u64::from(bit_offset));
+                let at = base.find_base_offset(&frame).map(|start| start as u64 * 8 + u64::from(bit_offset));
                 let there = at.and_then(|at| crate::bits::read_bits(&frame, at, bits.min(128)));
                 let value = if is_true { there.unwrap_or(value) } else { value };
                 FieldCondition { base, bit_offset, bits, value, mask, negate }

@@ -1,12 +1,13 @@
-//! A hash of the content that a device does not change. It recognises frames without a tag behind the device.
+//! A hash of the content of a frame that a device does not change. It identifies frames without a
+//! tag behind the device.
 
 use super::word_at;
 use crate::pattern::keyed_mix;
 
 const MAX_VLAN_TAGS: usize = 4;
 
-/// The hash of a frame without FCS. It leaves out MAC addresses, VLAN tags, padding of zeros, and the fields
-/// that routers change in every packet: traffic class, hop limit, flow label and IPv4's header checksum.
+/// Returns the hash of a frame without FCS. It leaves out MAC addresses, VLAN tags, padding with zeros, and the fields
+/// that routers change in every packet: traffic class, hop limit, flow label, and the header checksum of IPv4.
 pub fn content_hash(frame: &[u8]) -> u64 {
     let mut at = 12;
     for _ in 0..MAX_VLAN_TAGS {
@@ -16,11 +17,11 @@ pub fn content_hash(frame: &[u8]) -> u64 {
         }
     }
     let content = frame.get(at..).unwrap_or_default();
-    // Short frames are padded with zeros on the wire, and some devices add or strip them. Zeros at the end of the payload go
-    // with them: two frames that differ only there are one content.
+    // Short frames are padded with zeros on the wire, and some devices add or remove the padding. Zeros at
+    // the end of the payload are left out, too: two frames that differ only there have the same hash.
     let used = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    // Offsets from the EtherType on. IPv4: type of service, TTL, header checksum. IPv6: traffic class and
-    // flow label, hop limit.
+    // Offsets from the EtherType. IPv4: type of service, TTL and header checksum. IPv6: traffic class, flow
+    // label and hop limit.
     let changing: &[usize] = match word_at(content, 0) {
         Some(0x0800) => &[3, 10, 12, 13],
         Some(0x86dd) => &[2, 3, 4, 5, 9],
@@ -33,7 +34,7 @@ pub fn content_hash(frame: &[u8]) -> u64 {
         for place in
             changing.iter().filter_map(|place| place.checked_sub(8 * block)).filter(|place| *place < 8)
         {
-            // IPv6 keeps its version in the upper half of its first byte.
+            // The upper half of the first byte of IPv6 is the version, which stays.
             padded[place] &= if block == 0 && place == 2 { 0xf0 } else { 0 };
         }
         hash = keyed_mix(hash, u64::from_be_bytes(padded));

@@ -6,7 +6,7 @@ use std::ops::Range;
 const IPV4_ETHERTYPE: u16 = 0x0800;
 const IPV6_ETHERTYPE: u16 = 0x86dd;
 const MAX_VLAN_TAGS: usize = 4;
-/// Longer chains of IPv6 extension headers do not occur in practice.
+/// Maximum number of IPv6 extension headers. Longer chains do not occur in practice.
 const MAX_EXTENSIONS: usize = 8;
 
 const ICMP_PROTOCOL: u8 = 1;
@@ -15,27 +15,27 @@ const UDP_PROTOCOL: u8 = 17;
 const ICMP_V6: u8 = 58;
 const UDP_LITE: u8 = 136;
 
-/// The headers found in a frame.
+/// The headers of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketLayers {
-    /// Offset of the type that is no VLAN tag.
+    /// Offset of the EtherType behind all VLAN tags.
     pub type_at: usize,
     /// The outermost IP header.
     pub ip: Option<IpHeaderLayer>,
-    /// The transport header right behind it: absent in later fragments, and where the frame is shorter than
-    /// its IP packet says.
+    /// The transport header of the outermost IP packet. It is absent in later fragments, and if the frame is
+    /// shorter than the length in its IP header.
     pub transport: Option<TransportLayer>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpHeaderLayer {
     pub at: usize,
-    /// Version 6, not 4.
+    /// True for version 6, false for version 4.
     pub is_v6: bool,
-    /// True if this is one of several fragments.
+    /// True if the packet is a fragment.
     pub is_fragment: bool,
-    /// True if the destination in the header is the one that the transport checksum covers. A source route with segments
-    /// left makes it false.
+    /// True if the transport checksum covers the destination address in this header. It is false for a source
+    /// route with segments left.
     pub is_final: bool,
 }
 
@@ -43,25 +43,25 @@ pub struct IpHeaderLayer {
 pub struct TransportLayer {
     pub at: usize,
     pub protocol: u8,
-    /// Its payload, by the lengths of the headers.
+    /// The payload, according to the lengths in the headers.
     pub payload: Range<usize>,
-    /// Offset of its checksum; `None` if it has none, or if the checksum says that it was not computed.
+    /// Offset of the checksum; `None` if the protocol has none or the checksum was not computed.
     pub checksum_at: Option<usize>,
 }
 
 impl TransportLayer {
-    /// Reports whether the checksum covers the IP addresses, too.
-    pub fn covers_addresses(&self) -> bool {
+    /// Returns whether the checksum also covers the IP addresses.
+    pub fn checksum_covers_addresses(&self) -> bool {
         self.protocol != ICMP_PROTOCOL
     }
 
-    /// Reports whether zero as a checksum means that there is none.
-    pub fn never_zero(&self) -> bool {
+    /// Returns whether a checksum of zero means that there is none.
+    pub fn zero_means_no_checksum(&self) -> bool {
         matches!(self.protocol, UDP_PROTOCOL | UDP_LITE)
     }
 
-    /// Reports whether the payload is the sender's own, not a part of the protocol.
-    pub fn has_free_payload(&self, frame: &[u8]) -> bool {
+    /// Returns whether the payload consists of the sender's data and is not part of the protocol.
+    pub fn has_user_payload(&self, frame: &[u8]) -> bool {
         let kind = frame.get(self.at);
         match self.protocol {
             TCP_PROTOCOL | UDP_PROTOCOL => true,
@@ -73,7 +73,7 @@ impl TransportLayer {
     }
 }
 
-/// The packet that an IP header carries, by its own fields.
+/// The packet that an IP header carries, according to the fields of the header.
 struct CarriedPacket {
     protocol: u8,
     at: usize,
@@ -82,7 +82,7 @@ struct CarriedPacket {
 }
 
 impl PacketLayers {
-    /// Looks for the headers of a frame without FCS; `None` if it is too short for Ethernet.
+    /// Finds the headers of a frame without FCS; `None` if the frame is too short for Ethernet.
     pub fn from_frame(frame: &[u8]) -> Option<Self> {
         let mut type_at = 12;
         for _ in 0..MAX_VLAN_TAGS {
@@ -123,7 +123,8 @@ fn find_ipv4_header(frame: &[u8], at: usize) -> Option<FoundIpHeader> {
         protocol: header[9],
         at: at + header_len,
         end,
-        // The offset is in the low 13 bits; without one this is the first fragment, or the whole packet.
+        // The fragment offset is in the low 13 bits. If it is zero, this is the first fragment or a whole
+        // packet.
         is_first: fragment.trailing_zeros() >= 13,
     };
     Some(FoundIpHeader { ip, carried: Some(carried) })
@@ -140,7 +141,7 @@ fn find_ipv6_header(frame: &[u8], at: usize) -> Option<FoundIpHeader> {
     Some(FoundIpHeader { ip, carried })
 }
 
-/// Walks to the header after the extensions; `next` is the first extension.
+/// Finds the header after the extension headers; `next` is the type of the first header.
 fn skip_extensions(
     frame: &[u8],
     mut next: u8,
@@ -150,16 +151,17 @@ fn skip_extensions(
 ) -> Option<CarriedPacket> {
     let mut is_first = true;
     for _ in 0..MAX_EXTENSIONS {
-        // Even the shortest header that is possible here has more than four bytes.
+        // Every header that is possible here has more than four bytes.
         let [following, length, _, left] = *frame.get(at..)?.first_chunk()?;
         let taken = match next {
-            // Hop by hop, routing, destination options. With segments left, the header has the address of the next stop, and
-            // the checksum covers the last one (RFC 8200 section 8.1).
+            // Hop-by-hop options, routing and destination options. If a routing header has segments left, the
+            // IP header contains the address of the next hop, but the checksum covers the last address (RFC
+            // 8200 section 8.1).
             0 | 43 | 60 => {
                 ip.is_final &= next != 43 || left == 0;
                 usize::from(length) * 8 + 8
             }
-            // Fragment: offset in eights, and whether more follow.
+            // Fragment header: the offset in units of eight bytes, and whether more fragments follow.
             44 => {
                 let fragment = word_at(frame, at + 2)?;
                 ip.is_fragment |= fragment & 0xfff9 != 0;
@@ -168,7 +170,7 @@ fn skip_extensions(
             }
             protocol => return Some(CarriedPacket { protocol, at, end, is_first }),
         };
-        // After the header of a later fragment comes a piece of the payload, no header.
+        // A later fragment continues with a part of the payload, not with a header.
         if !is_first {
             return None;
         }
@@ -180,7 +182,8 @@ fn skip_extensions(
 
 fn find_transport(frame: &[u8], carried: &CarriedPacket) -> Option<TransportLayer> {
     let CarriedPacket { protocol, at, end, is_first } = *carried;
-    // A frame that was cut lacks a part of the bytes that its checksum covers, so it cannot be corrected.
+    // A truncated frame lacks a part of the bytes that its checksum covers, so the checksum cannot be
+    // corrected.
     if !is_first || end > frame.len() {
         return None;
     }
@@ -194,7 +197,7 @@ fn find_transport(frame: &[u8], carried: &CarriedPacket) -> Option<TransportLaye
     let least = if protocol == TCP_PROTOCOL { 20 } else { 8 };
     let is_whole = header_len >= least && at + header_len <= end;
     let checksum = word_at(frame, checksum_at)?;
-    // RFC 768: a UDP checksum of zero was not computed. Correcting it would make a checksum without a meaning.
+    // RFC 768: a UDP checksum of zero was not computed. Correcting it would give a meaningless checksum.
     let has_checksum = checksum != 0 || protocol != UDP_PROTOCOL;
     is_whole.then(|| TransportLayer {
         at,

@@ -1,8 +1,8 @@
 //! Distinguishes frames of other runs from frames of this run with a damaged tag.
 //!
-//! A frame of a known run carries a mark made with that run's key. A frame of an unknown run has a full tag
-//! with a send time before this run began, and its check fits the payload before it. For a damaged frame of
-//! this run to look like that, the damage would have to change only the send time.
+//! A frame of a known run carries a mark that was made with the key of that run. A frame of an unknown run
+//! has a full tag whose send time is before the start of this run and whose check fits the payload before it.
+//! For a damaged frame of this run to look like that, the damage would have to change only the send time.
 
 use super::{TagPlace, verify_payload};
 use crate::tag::{self, FoundTag, TagForm, TagKey};
@@ -12,43 +12,45 @@ use std::cmp::Reverse;
 /// The run that a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherRun {
-    /// The run that has its key at this place of the known keys.
+    /// The run whose key is at this index of the known keys.
     Known(usize),
     /// An unknown run.
     Unknown,
 }
 
-/// A known run, and how many frames of it have come.
+/// The key of a known run, and how many of its frames have arrived.
 pub type KnownRun = (TagKey, u64);
 
-/// Finds the run of a frame that is not of this run. `began` and `arrived` are times of the sender's clock: the start of
-/// this run, and now.
+/// Finds the run of a frame that does not belong to this run. `began` and `arrived` are times of the sender's
+/// clock: the start of this run, and the arrival of the frame.
 ///
-/// A mark fits a wrong key once in 65 536 times, which does happen with many keys and frames. If the marks of several runs
-/// fit, the frame belongs to the run with the most frames so far.
-pub fn other_run(frame: &[u8], known: &[KnownRun], began: u64, arrived: u64) -> Option<OtherRun> {
+/// A mark fits a wrong key by chance once in 65 536 times, which does happen with many keys and frames. If
+/// the marks of several runs fit, the frame is assigned to the run with the most frames so far.
+pub fn find_other_run(frame: &[u8], known: &[KnownRun], began: u64, arrived: u64) -> Option<OtherRun> {
     let fitting = known.iter().enumerate().filter(|(_, (key, _))| {
-        // The mark alone fits by chance now and then, so it needs a second sign: an early send time or an intact payload.
+        // The mark alone may fit by chance, so a second sign is required: an early send time or an intact
+        // payload.
         tag::tag_candidates(frame, *key)
-            .any(|found| is_from_earlier_run(&found, began, arrived) || is_intact(frame, &found))
+            .any(|found| is_from_earlier_run(&found, began, arrived) || has_intact_payload(frame, &found))
     });
-    // A mark fits any key by chance; the run with most frames is the likeliest, and among equals the first.
+    // A mark may fit several keys by chance. The run with the most frames is the likeliest; among equal ones,
+    // the first is used.
     if let Some((place, _)) = fitting.max_by_key(|(place, (_, frames))| (*frames, Reverse(*place))) {
         return Some(OtherRun::Known(place));
     }
-    // The check of a full tag is of the payload, wherever the device put the headers.
+    // The check of a full tag covers the payload, wherever the device has placed the headers.
     let place = TagPlace::from_frame(frame).filter(|place| place.form() == TagForm::Full)?;
-    let found = tag::unverified_full_tag(frame, place.end_offset())?;
-    let fits = is_intact(frame, &found);
+    let found = tag::read_unverified_full_tag(frame, place.end_offset())?;
+    let fits = has_intact_payload(frame, &found);
     (fits && is_from_earlier_run(&found, began, arrived)).then_some(OtherRun::Unknown)
 }
 
-/// Reports whether a tag says that its frame was sent before this run began.
+/// Returns whether the tag states that its frame was sent before this run began.
 fn is_from_earlier_run(found: &FoundTag, began: u64, arrived: u64) -> bool {
-    found.tag.sent_at(arrived).is_some_and(|sent| sent < began)
+    found.tag.restore_send_time(arrived).is_some_and(|sent| sent < began)
 }
 
-fn is_intact(frame: &[u8], found: &FoundTag) -> bool {
+fn has_intact_payload(frame: &[u8], found: &FoundTag) -> bool {
     verify_payload(frame, found) == Some(FrameComparison::Intact)
 }
 
@@ -83,7 +85,7 @@ mod tests {
         let full = frame(60, THEIRS, 7, BEGAN - 500);
         let look = |frame: &[u8], known: &[TagKey]| {
             let known: Vec<KnownRun> = known.iter().map(|key| (*key, 0)).collect();
-            other_run(frame, &known, BEGAN, BEGAN + 900)
+            find_other_run(frame, &known, BEGAN, BEGAN + 900)
         };
         assert_eq!(look(&full, &[TagKey(9), THEIRS]), Some(OtherRun::Known(1)));
         assert_eq!(look(&full, &[]), Some(OtherRun::Unknown));
@@ -99,7 +101,7 @@ mod tests {
             .map(|number| frame(60, THEIRS, number, BEGAN - 500))
             .find(|frame| tag::tag_candidates(frame, other).next().is_some());
         let frame = fits_both.expect("one in 65 536 does");
-        let look = |frames: u64| other_run(&frame, &[(other, 0), (THEIRS, frames)], BEGAN, BEGAN + 900);
+        let look = |frames: u64| find_other_run(&frame, &[(other, 0), (THEIRS, frames)], BEGAN, BEGAN + 900);
         assert_eq!((look(0), look(1)), (Some(OtherRun::Known(0)), Some(OtherRun::Known(1))));
     }
 
@@ -111,7 +113,7 @@ mod tests {
         for at in tag_at..tag_at + 8 {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;
-            assert_eq!(other_run(&damaged, &[(THEIRS, 0)], BEGAN, BEGAN + 900), None, "byte {at}");
+            assert_eq!(find_other_run(&damaged, &[(THEIRS, 0)], BEGAN, BEGAN + 900), None, "byte {at}");
         }
     }
 

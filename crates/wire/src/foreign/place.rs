@@ -20,22 +20,23 @@ pub struct TagPlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TransportChecksum {
     at: usize,
-    /// True if the tag is at an odd distance from the beginning of the sum.
+    /// True if the tag is at an odd distance from the start of the summed bytes.
     odd: bool,
     never_zero: bool,
 }
 
 impl TagPlace {
-    /// Finds the place of a tag in a frame without FCS. `None`: there is no payload of TCP, UDP or ICMP echo, or too little
-    /// of it, or this is a fragment, whose checksum is in another frame.
+    /// Finds the place for a tag in a frame without FCS. The result is `None` if the frame has no payload of
+    /// TCP, UDP or ICMP echo or too little of it, or if it is a fragment, whose checksum is in another frame.
     pub fn from_frame(frame: &[u8]) -> Option<Self> {
         let layers = PacketLayers::from_frame(frame)?;
         let transport = layers.transport.as_ref()?;
         let payload = transport.payload.clone();
-        if layers.ip?.is_fragment || !transport.has_free_payload(frame) {
+        if layers.ip?.is_fragment || !transport.has_user_payload(frame) {
             return None;
         }
-        // UDP has its own length; if it differs from IP's, the receiver would look in the wrong place.
+        // UDP has its own length field. If it differs from the length in the IP header, the receiver would
+        // look for the tag at another place.
         if transport.protocol == 17
             && word_at(frame, transport.at + 4).map(usize::from) != Some(payload.len() + 8)
         {
@@ -46,7 +47,7 @@ impl TagPlace {
         let check = transport.checksum_at.map(|check_at| TransportChecksum {
             at: check_at,
             odd: (at - transport.at) % 2 == 1,
-            never_zero: transport.never_zero(),
+            never_zero: transport.zero_means_no_checksum(),
         });
         Some(Self { at, form, payload_sum: ones_complement_sum(&frame[payload.start..at]), check })
     }
@@ -55,13 +56,13 @@ impl TagPlace {
         self.form
     }
 
-    /// Returns the offset behind the tag: the end of the payload.
+    /// Returns the offset behind the tag, which is the end of the payload.
     pub(super) fn end_offset(&self) -> usize {
         self.at + self.form.bytes()
     }
 
-    /// Writes the tag of the stream's tagged frame `n` into `frame` and corrects the checksum. `frame` must be a copy of the
-    /// frame that the place was found in.
+    /// Writes the tag of the stream's tagged frame with number `n` into `frame` and corrects the checksum.
+    /// `frame` must be a copy of the frame in which the place was found.
     pub fn write_tag(&self, n: u64, stamp: TagStamp, frame: &mut [u8]) {
         let bytes = self.form.bytes();
         let mut old = [0; TagForm::MAX_TAG_BYTES];
@@ -78,13 +79,13 @@ impl TagPlace {
     }
 }
 
-/// Checks the payload of an arrived frame of a replayed recording against its tag. Returns `None` for a frame that only
-/// looks like one of ours.
+/// Checks the payload of an arrived frame of a replayed recording against its tag. Returns `None` for a frame
+/// that only looks like a frame of this run.
 pub fn verify_payload(frame: &[u8], found: &FoundTag) -> Option<FrameComparison> {
     let is_full = found.tag.form == TagForm::Full;
     let Some(place) = TagPlace::from_frame(frame) else {
-        // After unknown headers, such as those of a tunnel, the payload cannot be found. A full tag of one of
-        // our streams is hardly there by chance; a short tag may be.
+        // Behind unknown headers, such as those of a tunnel, the payload cannot be found. A full tag of one
+        // of the run's streams is hardly there by chance, but a short tag may be.
         let is_ip = PacketLayers::from_frame(frame).is_some_and(|layers| layers.ip.is_some());
         return (is_full && !is_ip).then_some(FrameComparison::Altered);
     };

@@ -5,15 +5,15 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// A VLAN tag's priority bits are kept or zero; its type is 802.1Q's.
+/// EtherType of the VLAN tags that are added (802.1Q). The priority bits of an added tag are zero.
 const VLAN_TAG_TYPE: [u8; 2] = [0x81, 0x00];
 
-/// Changes to make in every frame.
+/// The changes that are made in every frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameRewrite {
     pub src_mac: Option<[u8; 6]>,
     pub dst_mac: Option<[u8; 6]>,
-    /// IP networks to move, source and destination; the first that fits counts.
+    /// The IP networks whose addresses are replaced, for source and destination. The first matching entry applies.
     pub addresses: Vec<AddressMap>,
     /// Change of the outermost VLAN tag.
     pub vlan: Option<VlanEdit>,
@@ -22,15 +22,15 @@ pub struct FrameRewrite {
 /// A change of VLAN tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VlanEdit {
-    /// Adds a new outermost tag with this number.
+    /// Adds a new outermost tag with this VLAN number.
     Push(u16),
-    /// Removes the outermost tag; a frame without one stays.
+    /// Removes the outermost tag; a frame without a tag stays unchanged.
     Pop,
-    /// Sets the number of the outermost tag; a frame without one stays.
+    /// Sets the VLAN number of the outermost tag; a frame without a tag stays unchanged.
     Set(u16),
 }
 
-/// Addresses of one network become addresses of another network of the same size; host bits are kept.
+/// Replaces the addresses of one network by those of another network of the same size. The host bits are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressMap {
     from: IpAddr,
@@ -38,7 +38,7 @@ pub struct AddressMap {
     prefix: u8,
 }
 
-/// A text that is not a valid rewrite.
+/// The text is not a valid change of frames.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a {what}; write {example}")]
 pub struct RewriteError {
@@ -48,7 +48,7 @@ pub struct RewriteError {
 }
 
 impl FrameRewrite {
-    /// Reports whether it changes nothing.
+    /// Returns whether no change is made.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -65,21 +65,22 @@ impl FrameRewrite {
             frame[6..12].copy_from_slice(&mac);
         }
         if !self.addresses.is_empty() {
-            self.move_addresses(frame);
+            self.rewrite_addresses(frame);
         }
-        // The tag comes last, because it moves the headers after it.
+        // The VLAN tag is changed last, because that moves the headers behind it.
         if let Some(edit) = self.vlan {
             edit.edit_vlan_tags(frame);
         }
     }
 
-    fn move_addresses(&self, frame: &mut [u8]) {
+    fn rewrite_addresses(&self, frame: &mut [u8]) {
         let Some(PacketLayers { ip: Some(ip), transport, .. }) = PacketLayers::from_frame(frame) else {
             return;
         };
         let first = ip.at + if ip.is_v6 { 8 } else { 12 };
         let len = if ip.is_v6 { 16 } else { 4 };
-        // The destination of a packet with a source route is not the one that its transport checksum covers.
+        // The transport checksum of a packet with a source route does not cover the destination address in
+        // the header.
         for (at, is_covered) in [(first, true), (first + len, ip.is_final)] {
             let mut old = [0; 16];
             old[..len].copy_from_slice(&frame[at..at + len]);
@@ -88,14 +89,14 @@ impl FrameRewrite {
                 continue;
             }
             frame[at..at + len].copy_from_slice(&new[..len]);
-            // Two checksums cover an address: that of the IPv4 header, and that of the
-            // transport with its pseudo-header.
+            // Two checksums cover an address: the IPv4 header checksum, and the transport checksum with its
+            // pseudo-header.
             if !ip.is_v6 {
                 correct_checksum(frame, ip.at + 10, &old[..len], &new[..len], false, false);
             }
-            let covering = transport.as_ref().filter(|t| is_covered && t.covers_addresses());
+            let covering = transport.as_ref().filter(|t| is_covered && t.checksum_covers_addresses());
             if let Some(&TransportLayer { checksum_at: Some(check), .. }) = covering {
-                let never_zero = covering.is_some_and(TransportLayer::never_zero);
+                let never_zero = covering.is_some_and(TransportLayer::zero_means_no_checksum);
                 correct_checksum(frame, check, &old[..len], &new[..len], false, never_zero);
             }
         }
@@ -103,13 +104,13 @@ impl FrameRewrite {
 }
 
 impl VlanEdit {
-    /// Bytes it adds at most.
-    pub const fn grows_by(self) -> usize {
+    /// Returns the maximum number of bytes that the change adds to a frame.
+    pub const fn max_growth_bytes(self) -> usize {
         if matches!(self, Self::Push(_)) { 4 } else { 0 }
     }
 
     fn edit_vlan_tags(self, frame: &mut Vec<u8>) {
-        // Eighteen bytes: both addresses, the tag, and the type behind it.
+        // Eighteen bytes are needed: both addresses, the tag, and the EtherType behind it.
         let is_tagged =
             frame.len() >= 18 && matches!([frame[12], frame[13]], [0x81 | 0x91, 0] | [0x88, 0xa8]);
         match self {
@@ -118,7 +119,7 @@ impl VlanEdit {
                 frame.splice(12..12, [VLAN_TAG_TYPE[0], VLAN_TAG_TYPE[1], high, low]);
             }
             Self::Pop if is_tagged => drop(frame.drain(12..16)),
-            // Priority and drop bits share the first byte with the number, and stay.
+            // The priority and drop bits share the first byte with the number, and are kept.
             Self::Set(id) if is_tagged => {
                 let [high, low] = id.to_be_bytes();
                 frame[14] = frame[14] & 0xf0 | high & 0x0f;
@@ -144,23 +145,23 @@ impl FromStr for VlanEdit {
 
     fn from_str(text: &str) -> Result<Self, RewriteError> {
         let edit = match text.split_once(':') {
-            Some(("push", digits)) => vlan_number(digits).map(Self::Push),
-            Some(("set", digits)) => vlan_number(digits).map(Self::Set),
+            Some(("push", digits)) => parse_vlan_number(digits).map(Self::Push),
+            Some(("set", digits)) => parse_vlan_number(digits).map(Self::Set),
             _ => (text == "pop").then_some(Self::Pop),
         };
         edit.ok_or_else(|| RewriteError {
             text: text.to_owned(),
-            what: "change of VLAN tags",
+            what: "valid change of VLAN tags",
             example: "push:7, set:7 or pop, with a number below 4096",
         })
     }
 }
 
-fn vlan_number(digits: &str) -> Option<u16> {
+fn parse_vlan_number(digits: &str) -> Option<u16> {
     digits.parse().ok().filter(|id| *id < 4096)
 }
 
-/// The bits of an address, left-aligned in 128.
+/// Returns the bits of an address, left-aligned in 128 bits.
 fn left_aligned_bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
@@ -169,9 +170,10 @@ fn left_aligned_bits(address: IpAddr) -> u128 {
 }
 
 impl AddressMap {
-    /// Moves an address (4 or 16 bytes) if it is in the network, and reports whether it is.
+    /// Replaces an address (4 or 16 bytes) if it belongs to the network, and returns whether it does.
     fn map_address(&self, address: &mut [u8]) -> bool {
-        // Both families become 128 bits from the left: a prefix then has the same meaning in each.
+        // The addresses of both families are left-aligned in 128 bits, so that a prefix has the same meaning
+        // in each.
         let from = left_aligned_bits(self.from);
         let to = left_aligned_bits(self.to);
         let len = if self.from.is_ipv4() { 4 } else { 16 };
@@ -181,12 +183,12 @@ impl AddressMap {
         }
         whole[..len].copy_from_slice(address);
         let old = u128::from_be_bytes(whole);
-        // A prefix of length 0 shifts all bits out, which `<<` does not do.
+        // A prefix of length 0 shifts out all bits, which `<<` does not support.
         let network = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
         if (old ^ from) & network != 0 {
             return false;
         }
-        // Host bits stay, so different hosts stay different.
+        // The host bits are kept, so different hosts have different addresses afterwards.
         let new = to & network | old & !network;
         address.copy_from_slice(&new.to_be_bytes()[..len]);
         true
@@ -205,7 +207,7 @@ impl FromStr for AddressMap {
     fn from_str(text: &str) -> Result<Self, RewriteError> {
         parse_address_map(text).ok_or_else(|| RewriteError {
             text: text.to_owned(),
-            what: "pair of networks of the same size",
+            what: "valid pair of networks of the same size",
             example: "10.0.0.0/8=198.18.0.0/8",
         })
     }

@@ -1,18 +1,20 @@
-//! Splits a frame that represents several packets: its sender left the division to a network card (TCP and UDP segmentation).
+//! Splits a frame that represents several packets, because its sender left the segmentation of TCP or UDP
+//! data to a network card.
 
 use super::{IpHeaderLayer, PacketLayers, TransportLayer, complete_checksum};
 use crate::checksum::{ChecksumSum, ones_complement_sum};
 
 const TCP_PROTOCOL: u8 = 6;
 const UDP_PROTOCOL: u8 = 17;
-/// Flags of TCP that only the last packet keeps, FIN and PSH, and the flag that only the first keeps, CWR
-/// (RFC 3168, section 6.1.2).
+/// The TCP flags that only the last packet keeps (FIN and PSH), and the flag that only the first packet keeps
+/// (CWR, RFC 3168 section 6.1.2).
 const LAST_SEGMENT_TCP_FLAGS: u8 = 0x09;
 const FIRST_SEGMENT_TCP_FLAGS: u8 = 0x80;
 
-/// Cuts the payload of a frame every `segment_bytes` and gives the packets to `sink`, each with its own length, sequence number and checksum.
-/// If the frame has no whole TCP or UDP header at `transport_at` (a tunnel, or a truncated frame), it gives nothing and returns false.
-pub fn split_merged(
+/// Cuts the payload of a frame into pieces of `segment_bytes` and gives the packets to `sink`, each with its
+/// own length, sequence number and checksum. Returns false without any packet if the frame has no complete
+/// TCP or UDP header at `transport_at` (for example in a tunnel, or in a truncated frame).
+pub fn split_merged_frame(
     frame: &[u8],
     segment_bytes: u16,
     transport_at: Option<usize>,
@@ -24,7 +26,7 @@ pub fn split_merged(
         return false;
     };
     let is_other_header = transport_at.is_some_and(|at| at != transport.at);
-    // Without a payload there would be no packet at all.
+    // Without a payload, there would be no packet at all.
     let is_empty = segment_bytes == 0 || transport.payload.is_empty();
     if is_other_header || is_empty || !matches!(transport.protocol, TCP_PROTOCOL | UDP_PROTOCOL) {
         return false;
@@ -57,12 +59,12 @@ pub fn split_merged(
 fn write_ip_length(packet: &mut [u8], ip: &IpHeaderLayer, number: usize) {
     let behind = packet.len() - ip.at;
     if ip.is_v6 {
-        // The IPv6 length counts the bytes after the fixed header.
+        // The length field of IPv6 counts the bytes after the fixed header.
         write_u16(packet, ip.at + 4, behind - 40);
         return;
     }
     write_u16(packet, ip.at + 2, behind);
-    // Each packet has a separate identification, as the kernel's segments have.
+    // Each packet has its own identification, as the segments of the kernel have.
     let first = u16::from_be_bytes([packet[ip.at + 4], packet[ip.at + 5]]);
     write_u16(packet, ip.at + 4, usize::from(first) + number);
     let header = ip.at..ip.at + usize::from(packet[ip.at] & 0x0f) * 4;
@@ -71,10 +73,10 @@ fn write_ip_length(packet: &mut [u8], ip: &IpHeaderLayer, number: usize) {
     packet[ip.at + 10..ip.at + 12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The TCP header of a packet with a payload that begins this many bytes after that of the first.
+/// Updates the TCP header of a packet whose payload begins `before` bytes after that of the first packet.
 fn update_tcp_header(tcp: &mut [u8], before: usize, is_first: bool, is_last: bool) {
     if let Some(sequence) = tcp.get_mut(4..).and_then(|rest| rest.first_chunk_mut()) {
-        // A frame has less than 64 KiB, so `before` fits.
+        // A frame has less than 64 KiB, so `before` fits into 32 bits.
         let number = u32::from_be_bytes(*sequence).wrapping_add(u32::try_from(before).unwrap_or(0));
         *sequence = number.to_be_bytes();
     }
@@ -90,8 +92,8 @@ fn write_udp_length(packet: &mut [u8], transport: &TransportLayer) {
     write_u16(packet, transport.at + 4, packet.len() - transport.at);
 }
 
-/// Puts the sum of the pseudo header in the place of the checksum, where [`complete_checksum`] expects it (RFC 9293, section 3.1; RFC 8200,
-/// section 8.1).
+/// Writes the sum of the pseudo-header into the checksum field, where [`complete_checksum`] expects it (RFC
+/// 9293 section 3.1; RFC 8200 section 8.1).
 fn write_pseudo_sum(packet: &mut [u8], ip: &IpHeaderLayer, transport: &TransportLayer) {
     let Some(at) = transport.checksum_at else { return };
     let addresses = if ip.is_v6 { ip.at + 8..ip.at + 40 } else { ip.at + 12..ip.at + 20 };
@@ -107,7 +109,7 @@ fn write_u16(packet: &mut [u8], at: usize, value: usize) {
     packet[at..at + 2].copy_from_slice(&low_u16(value).to_be_bytes());
 }
 
-/// Lengths here have 16 bits, and identifications begin again after the last.
+/// Returns the low 16 bits: lengths fit into them, and identifications start again at 0 after the last one.
 fn low_u16(value: usize) -> u16 {
     let [low, high, ..] = value.to_le_bytes();
     u16::from_le_bytes([low, high])

@@ -247,7 +247,7 @@ fn merged_frame_is_split_into_sound_packets() {
             whole[transport.at + 13] |= 0x99;
         }
         let (mut scratch, mut packets) = (Vec::new(), Vec::new());
-        assert!(split_merged(&whole, 1000, Some(transport.at), &mut scratch, &mut |packet| packets
+        assert!(split_merged_frame(&whole, 1000, Some(transport.at), &mut scratch, &mut |packet| packets
             .push(packet.to_vec())));
         assert!(packets.iter().all(|packet| is_sound(packet)), "{v6} {protocol:?}");
         let parts: Vec<_> = packets.iter().map(|packet| &packet[transport.payload.start..]).collect();
@@ -261,11 +261,11 @@ fn merged_frame_is_split_into_sound_packets() {
                 [(5, 0x90), (0xed, 0x10), (0xd5, 0x10), (0xbd, 0x19)]
             );
         }
-        assert!(!split_merged(&whole, 1000, Some(transport.at + 8), &mut scratch, &mut |_| panic!(
+        assert!(!split_merged_frame(&whole, 1000, Some(transport.at + 8), &mut scratch, &mut |_| panic!(
             "a tunnel's"
         )));
-        assert!(!split_merged(&whole[..200], 1000, None, &mut scratch, &mut |_| panic!("cut")));
+        assert!(!split_merged_frame(&whole[..200], 1000, None, &mut scratch, &mut |_| panic!("cut")));
         let bare = frame(v6, protocol, false, b"");
-        assert!(!split_merged(&bare, 1000, None, &mut scratch, &mut |_| panic!("nothing to divide")));
+        assert!(!split_merged_frame(&bare, 1000, None, &mut scratch, &mut |_| panic!("nothing to divide")));
     }
 }

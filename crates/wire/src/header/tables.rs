@@ -1,4 +1,4 @@
-//! The tables of fields. Offsets and widths follow the named standards; names and defaults are OTG's.
+//! The tables of header fields. Offsets and widths follow the named standards; names and defaults are OTG's.
 
 use super::AbsentValue::{Computed as Auto, Nothing, Value};
 use super::AddressRole::{AskedDestination, Destination, Source};
@@ -22,31 +22,31 @@ const fn field(
 }
 
 impl FieldDef {
-    /// Lets an explanation of the plan show the field.
+    /// Marks the field as one that an explanation of the plan shows.
     const fn shown(self) -> Self {
         Self { shown: true, ..self }
     }
 }
 
-/// A number with a default.
+/// A numeric field with a default.
 const fn number(name: &'static str, at: u32, bits: u32, default: u128) -> FieldDef {
     field(name, at, bits, Number, Value(default), Plain)
 }
 
-/// A number that has the same bits as another field. It is written only if the plan gives it a value.
+/// A numeric field that shares its bits with another field. It is written only if the plan sets it.
 const fn overlay_field(name: &'static str, at: u32, bits: u32) -> FieldDef {
     field(name, at, bits, Number, Nothing, Plain)
 }
 
-// The multicast address of flow control, which bridges never forward.
+// The multicast address of flow control frames, which bridges never forward.
 const PAUSE_DESTINATION_MAC: u128 = 0x0180_c200_0001;
 const PAUSE_ETHERTYPE: u128 = 0x8808;
 
-/// EtherType of the next header. 0xffff is OTG's value if no header follows.
+/// The EtherType of the next header. If no header follows, OTG uses 0xffff.
 const ETHER_TYPE: AbsentValue = Auto(NextHeader { space: NumberSpace::EtherType, none: 0xffff });
-/// OTG's value before unknown payload is 61, "any host internal protocol".
+/// The IP protocol of the next header. Before an unknown payload, OTG uses 61, "any host internal protocol".
 const IPV4_PROTOCOL: AbsentValue = Auto(NextHeader { space: NumberSpace::IpProtocol, none: 61 });
-/// IPv6 has a number for "no next header".
+/// The IP protocol of the next header. In IPv6, 59 means that there is no next header.
 const IPV6_NEXT_HEADER: AbsentValue = Auto(NextHeader { space: NumberSpace::IpProtocol, none: 59 });
 
 const fn header(
@@ -58,8 +58,8 @@ const fn header(
     HeaderDef { name, ether_types, ip_protocols, fields }
 }
 
-/// Name, EtherTypes, IP protocols and fields of a header.
-pub(super) fn define_header(kind: HeaderKind) -> HeaderDef {
+/// Returns the definition of a kind of header: name, EtherTypes, IP protocols and fields.
+pub(super) fn header_definition(kind: HeaderKind) -> HeaderDef {
     match kind {
         // GRE carries Ethernet as "transparent Ethernet bridging" (RFC 7637).
         HeaderKind::Ethernet => header("ethernet", &[0x6558], &[], ETHERNET_FIELDS),
@@ -96,7 +96,7 @@ const VLAN_FIELDS: &[FieldDef] = &[
     field("tpid", 16, 16, Number, ETHER_TYPE, OrAuto),
 ];
 
-/// RFC 791, with the traffic class of RFC 2474 and the ECN bits of RFC 3168 over the old type of service.
+/// RFC 791, with the DSCP field of RFC 2474 and the ECN bits of RFC 3168 in place of the old type of service.
 const IPV4_FIELDS: &[FieldDef] = &[
     number("version", 0, 4, 4),
     field("header_length", 4, 4, Number, Auto(HeaderWords), OrAuto),
@@ -152,7 +152,7 @@ const TCP_FIELDS: &[FieldDef] = &[
     number("ctl_fin", 111, 1, 0),
     number("window", 112, 16, 0),
     field("checksum", 128, 16, Checksum, Auto(Sum { pseudo: true, never_zero: false }), Plain),
-    // The urgent pointer has no name in OTG; it makes the header whole.
+    // OTG has no name for the urgent pointer. Without this field, the header would be two bytes too short.
     number("urgent_pointer", 144, 16, 0),
 ];
 
@@ -173,7 +173,7 @@ const ICMP_FIELDS: &[FieldDef] = &[
     number("echo.sequence_number", 48, 16, 0),
 ];
 
-/// RFC 4443, echo: its checksum has a pseudo-header.
+/// RFC 4443, echo: the checksum covers a pseudo-header.
 const ICMPV6_FIELDS: &[FieldDef] = &[
     number("echo.type", 0, 8, 128),
     number("echo.code", 8, 8, 0),
@@ -195,7 +195,7 @@ const ARP_FIELDS: &[FieldDef] = &[
     field("target_protocol_addr", 192, 32, Ipv4(Destination), Value(0), Plain),
 ];
 
-/// RFC 2784. The second word is there only when `checksum_present` is 1.
+/// RFC 2784. The second word exists only if `checksum_present` is 1.
 const GRE_FIELDS: &[FieldDef] = &[
     number("checksum_present", 0, 1, 0),
     number("reserved0", 1, 12, 0),
@@ -225,7 +225,7 @@ const GENEVE_FIELDS: &[FieldDef] = &[
     number("reserved1", 56, 8, 0),
 ];
 
-/// RFC 3032, one label. Labels below 16 are reserved, hence OTG's default.
+/// RFC 3032, one label. Labels below 16 are reserved, so OTG's default is 16.
 const MPLS_FIELDS: &[FieldDef] = &[
     field("label", 0, 20, Number, Value(16), OrAuto).shown(),
     number("traffic_class", 20, 3, 0),

@@ -1,36 +1,37 @@
-//! Writes blocks of pcapng: words, options and padding, little-endian. The caller decides which blocks a file has.
+//! Writes blocks of pcapng files with words, options and padding, in little-endian byte order. The caller
+//! decides which blocks a file has.
 
-/// Returns the lower half of a time or a count.
-pub fn low_half(value: u64) -> u32 {
+/// Returns the lower 32 bits of a time or a count.
+pub fn low_32_bits(value: u64) -> u32 {
     (value & 0xffff_ffff) as u32
 }
 
-/// Writes words one after the other.
+/// Appends words.
 pub fn write_words(out: &mut Vec<u8>, words: &[u32]) {
     for word in words {
         out.extend_from_slice(&word.to_le_bytes());
     }
 }
 
-/// Writes bytes, and zeros up to the next word. The block must have begun at a word.
+/// Appends bytes, and zeros up to the next word boundary. The bytes must begin at a word boundary.
 pub fn write_padded_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
     out.resize(out.len() + bytes.len().next_multiple_of(4) - bytes.len(), 0);
 }
 
-/// Writes an option. A value that is too long for its length field is cut.
+/// Appends an option. A value that is too long for its length field is truncated.
 pub fn write_block_option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
     write_words(out, &[u32::from(code) | u32::from(length) << 16]);
     write_padded_bytes(out, &value[..usize::from(length)]);
 }
 
-/// Writes a block, with its length before and after the body.
+/// Appends a block, with its length before and after the body.
 pub fn write_block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     write_words(out, &[kind, 0]);
     body(out);
-    // Both lengths allow readers to go through a file backwards, too. No caller writes a block of more than 4 GiB.
+    // The length at the end lets readers read a file backwards. No caller writes a block of more than 4 GiB.
     let total = u32::try_from(out.len() - start + 4).unwrap_or(u32::MAX).to_le_bytes();
     out[start + 4..start + 8].copy_from_slice(&total);
     out.extend_from_slice(&total);

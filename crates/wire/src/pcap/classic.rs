@@ -1,27 +1,28 @@
-//! Classic pcap: one header, then packets. The magic number gives the byte order, and the unit of
+//! Classic pcap: a file header, then packets. The magic number determines the byte order and the unit of the
 //! times (micro- or nanoseconds).
 
 use super::{ByteOrder, CaptureDamage, CaptureElement, CaptureRecord, MAX_BLOCK};
 
-/// Bytes of the file's header.
+/// Length of the file header in bytes.
 pub(super) const FILE_HEADER: usize = 24;
 const PACKET_HEADER: usize = 16;
 const MICROSECONDS_MAGIC: u32 = 0xa1b2_c3d4;
 const NANOSECONDS_MAGIC: u32 = 0xa1b2_3c4d;
-/// Flag in the upper half of the link type word: the length of the FCS follows in the top bits, in units of two bytes.
+/// Flag in the upper half of the link type word: if it is set, the top bits contain the length of the FCS in
+/// units of two bytes.
 const FCS_LENGTH_KNOWN_FLAG: u32 = 1 << 26;
 
-/// Contents of a file's header.
+/// The contents of the file header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassicFile {
     order: ByteOrder,
-    /// Nanoseconds in a unit of the fraction.
+    /// Nanoseconds in one unit of the fraction of a time.
     unit_ns: u64,
     link_type: u16,
     has_fcs: Option<bool>,
 }
 
-/// The header of a packet: its time, its bytes in the file, and its length on the wire.
+/// The header of a packet: its time, the number of its bytes in the file, and its length on the wire.
 struct ClassicPacketHeader {
     seconds: u32,
     fraction: u32,
@@ -30,7 +31,7 @@ struct ClassicPacketHeader {
 }
 
 impl ClassicFile {
-    /// Reads the header of a file; `None` if it is not whole.
+    /// Reads the file header; `None` if it is not complete.
     pub(super) fn read_header(input: &[u8]) -> Result<Option<Self>, CaptureDamage> {
         let ClassicMagic { order, unit_ns } = read_magic(input).ok_or(CaptureDamage::Magic)?;
         if input.len() < FILE_HEADER {
@@ -41,13 +42,13 @@ impl ClassicFile {
             return Err(CaptureDamage::Version(version));
         }
         let word = order.read_u32(input, 20).unwrap_or(0);
-        // The top four bits count units of two bytes: 2 is an FCS of four bytes.
+        // The top four bits count units of two bytes, so 2 means an FCS of four bytes.
         let has_fcs = (word & FCS_LENGTH_KNOWN_FLAG != 0).then_some(word >> 28 == 2);
         let link_type = (word & 0xffff) as u16;
         Ok(Some(Self { order, unit_ns, link_type, has_fcs }))
     }
 
-    fn packet_header(&self, input: &[u8]) -> Option<ClassicPacketHeader> {
+    fn read_packet_header(&self, input: &[u8]) -> Option<ClassicPacketHeader> {
         Some(ClassicPacketHeader {
             seconds: self.order.read_u32(input, 0)?,
             fraction: self.order.read_u32(input, 4)?,
@@ -57,12 +58,12 @@ impl ClassicFile {
     }
 
     pub(super) fn next_step<'a>(&self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
-        let Some(ClassicPacketHeader { seconds, fraction, kept, full_len }) = self.packet_header(input)
+        let Some(ClassicPacketHeader { seconds, fraction, kept, full_len }) = self.read_packet_header(input)
         else {
             return Ok(CaptureElement::More(PACKET_HEADER));
         };
-        // A length above `MAX_BLOCK` is damage, because no writer uses it. Trusting the length would skip the
-        // rest of the file, or allocate 4 GiB of memory.
+        // A length above `MAX_BLOCK` is taken for damage, because no writer uses it. Otherwise, a damaged
+        // length would skip the rest of the file or allocate 4 GiB of memory.
         let used = usize::try_from(kept).ok().and_then(|kept| kept.checked_add(PACKET_HEADER));
         let used =
             used.filter(|used| *used <= MAX_BLOCK).ok_or_else(|| CaptureDamage::Length(kept.into()))?;
@@ -80,10 +81,10 @@ impl ClassicFile {
     }
 }
 
-/// Meaning of the magic number.
+/// The meaning of a magic number.
 struct ClassicMagic {
     order: ByteOrder,
-    /// Nanoseconds in a unit of the fraction.
+    /// Nanoseconds in one unit of the fraction of a time.
     unit_ns: u64,
 }
 

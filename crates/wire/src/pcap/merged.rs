@@ -1,14 +1,14 @@
-//! The mark of a merged packet in a pcapng file, which is several packets on the wire: a comment of a fixed form,
-//! readable for people, too.
+//! Marks a merged packet in a pcapng file, which is several packets on the wire. The mark is a comment of a
+//! fixed form that people can read, too.
 
 use std::io::Write;
 
-/// Bytes of the longest comment.
+/// Length of the longest comment in bytes.
 pub const MAX_COMMENT_BYTES: usize = COMMENT_START.len() + "65535".len() + COMMENT_END.len();
 const COMMENT_START: &str = "packetrig: merged from packets with ";
 const COMMENT_END: &str = " B of payload each";
 
-/// A comment that says how many bytes of payload each packet on the wire had.
+/// A comment that states how many bytes of payload each packet on the wire had.
 #[derive(Clone, Copy, Debug)]
 pub struct MergeComment {
     text: [u8; MAX_COMMENT_BYTES],
@@ -16,11 +16,11 @@ pub struct MergeComment {
 }
 
 impl MergeComment {
-    /// Makes the comment without allocating memory.
+    /// Creates the comment without allocating memory.
     pub fn new(segment_bytes: u16) -> Self {
         let mut text = [0; MAX_COMMENT_BYTES];
         let mut rest = &mut text[..];
-        // Cannot fail: there is room for the longest number.
+        // This cannot fail, because there is room for the longest number.
         let written = write!(rest, "{COMMENT_START}{segment_bytes}{COMMENT_END}").map(|()| rest.len());
         let length = MAX_COMMENT_BYTES - written.unwrap_or(MAX_COMMENT_BYTES);
         Self { text, length }
@@ -31,8 +31,8 @@ impl MergeComment {
     }
 }
 
-/// Reads the bytes of payload from a comment; `None` for any other comment.
-pub fn read_comment(comment: &[u8]) -> Option<u16> {
+/// Returns the number of payload bytes from a comment; `None` for any other comment.
+pub fn parse_merge_comment(comment: &[u8]) -> Option<u16> {
     let text = std::str::from_utf8(comment).ok()?;
     text.strip_prefix(COMMENT_START)?.strip_suffix(COMMENT_END)?.parse().ok()
 }
@@ -44,10 +44,10 @@ mod tests {
     #[test]
     fn merge_comment_gives_segment_payload_size() {
         for bytes in [0, 7, 1448, u16::MAX] {
-            assert_eq!(read_comment(MergeComment::new(bytes).as_bytes()), Some(bytes));
+            assert_eq!(parse_merge_comment(MergeComment::new(bytes).as_bytes()), Some(bytes));
         }
         for other in ["", "merged", "packetrig: merged from packets with 65536 B of payload each"] {
-            assert_eq!(read_comment(other.as_bytes()), None);
+            assert_eq!(parse_merge_comment(other.as_bytes()), None);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Compiles a spec into a template: lays out the headers, and divides their fields into constant, varying and computed ones.
+//! Compiles a spec into a template: places the headers, and divides their fields into constant,
+//! varying and computed ones.
 
 use super::{
     ChangingField, ChecksumCover, ChecksumField, Error, FrameSpec, FrameTemplate, LengthField,
@@ -12,13 +13,13 @@ use crate::header::{
 use crate::pattern::FieldPattern;
 use packetrig_units::{FrameSize, clamp_to_u32};
 
-/// Bytes each Ethernet header of the stack reserves at the end of the frame: its FCS. The FCS of the
-/// outermost header is not part of a frame as the kernel sees it. The FCS of an inner header is, and the
-/// inner packet ends before it.
+/// Number of bytes that each Ethernet header except the outermost one reserves for its FCS at the end of the
+/// frame. The FCS of the outermost header is not part of a frame as the kernel sees it. The FCS of an inner
+/// header is, and the inner packet ends before it.
 const INNER_FCS_BYTES: usize = 4;
 
 impl FrameTemplate {
-    /// Compiles `spec`.
+    /// Compiles `spec` into a template.
     pub fn new(mut spec: FrameSpec) -> Result<Self, Error> {
         if spec.headers.is_empty() {
             spec.headers.push(PacketHeader::new(HeaderKind::Ethernet));
@@ -27,11 +28,11 @@ impl FrameTemplate {
         for index in 0..spec.headers.len() {
             layout.place_header(&spec.headers, index);
         }
-        // Inner checksums before outer ones, which cover them.
+        // The order becomes inner checksums before outer ones, because the outer ones cover them.
         layout.checks.reverse();
         let header_len = layout.image.len();
         let needed = header_len + layout.trim;
-        // The smallest frame decides, because one template serves all sizes of the stream.
+        // The smallest frame must be large enough, because one template is used for all sizes of the stream.
         if spec.size.min_size().kernel_len() < needed {
             return Err(Error::TooSmall {
                 headers: header_len,
@@ -39,10 +40,10 @@ impl FrameTemplate {
                 smallest: spec.size.min_size().bytes(),
             });
         }
-        // The fill of the longest frame: the fill of a shorter frame is its beginning.
+        // This is the fill of the longest frame; the fill of a shorter frame is its beginning.
         let fill = spec.payload.fill_bytes(spec.size.max_size().kernel_len() - header_len);
-        let prefix_sums = prefix_sums(&fill);
-        let hop_limit = if spec.routed { outer_hop_limit(&spec.headers) } else { None };
+        let prefix_sums = compute_prefix_sums(&fill);
+        let hop_limit = if spec.routed { find_outer_hop_limit(&spec.headers) } else { None };
         let mut constant = layout.constant_bits();
         // Routers change these bytes, so they do not identify the stream.
         if let Some(at) = hop_limit {
@@ -65,8 +66,9 @@ impl FrameTemplate {
     }
 }
 
-/// The byte of the outermost time to live or hop limit, if the frame begins with Ethernet.
-fn outer_hop_limit(headers: &[PacketHeader]) -> Option<usize> {
+/// Returns the offset of the outermost time to live or hop limit; `None` if the frame does not begin with
+/// Ethernet or has no IP header.
+fn find_outer_hop_limit(headers: &[PacketHeader]) -> Option<usize> {
     headers.first().filter(|first| first.kind() == HeaderKind::Ethernet)?;
     let mut at = 0;
     for header in headers {
@@ -79,10 +81,10 @@ fn outer_hop_limit(headers: &[PacketHeader]) -> Option<usize> {
     None
 }
 
-/// Folded sums of the first 0, 1, 2 … bytes.
-fn prefix_sums(fill: &[u8]) -> Vec<u16> {
-    // The sum is folded at every step, so each entry is 16 bits. After an odd number of bytes the last word is half full: its
-    // sum is computed again from the entry before, and the next step also starts from there.
+/// Returns the folded sums of the first 0, 1, 2 … bytes.
+fn compute_prefix_sums(fill: &[u8]) -> Vec<u16> {
+    // The sum is folded at every step, so each entry has 16 bits. After an odd number of bytes, the last word
+    // is only half complete: its entry is computed from the last even entry, and so is the next one.
     let mut sums = Vec::with_capacity(fill.len() + 1);
     let mut even = 0u16;
     sums.push(0);
@@ -104,13 +106,13 @@ struct TemplateLayout {
     vary: Vec<ChangingField>,
     lengths: Vec<LengthField>,
     checks: Vec<ChecksumField>,
-    /// The IP header last placed.
+    /// The IP header that was placed last, with its offset.
     ip: Option<(HeaderKind, usize)>,
     ethernets: usize,
     trim: usize,
 }
 
-/// Position of a header while its fields are placed.
+/// The position of a header while its fields are placed.
 struct HeaderPosition<'a> {
     header: &'a PacketHeader,
     next: Option<&'a PacketHeader>,
@@ -131,7 +133,8 @@ impl TemplateLayout {
             kind @ (HeaderKind::Ipv4 | HeaderKind::Ipv6) => self.ip = Some((kind, place.at)),
             _ => {}
         }
-        // Fields beyond the header's own length belong to a part that the header lacks, such as the checksum of GRE.
+        // Fields beyond the length of the header belong to a part that this header does not have, such as the
+        // checksum of GRE.
         for field in header.kind().fields() {
             if (field.at + field.bits) as usize <= (header.len() - header.trailing_bytes().len()) * 8 {
                 self.place_field(&place, field);
@@ -187,8 +190,8 @@ impl TemplateLayout {
             ComputedField::BottomOfStack => {
                 self.place_constant(start, field, u128::from(next != Some(HeaderKind::Mpls)));
             }
-            // An inner Ethernet header reserves bytes for its FCS at the end of the frame, which belong to no packet in it: every
-            // header from there on is shorter by `trim`.
+            // An inner Ethernet header reserves bytes for its FCS at the end of the frame, which belong to no
+            // packet in the frame. So from that header on, every length is smaller by `trim`.
             ComputedField::LengthFromHere => self.lengths.push(LengthField { at, minus: start + self.trim }),
             ComputedField::LengthBehind => self.lengths.push(LengthField { at, minus: end + self.trim }),
             ComputedField::HeaderChecksum => {
@@ -200,25 +203,25 @@ impl TemplateLayout {
                 });
             }
             ComputedField::Checksum { pseudo, never_zero } => {
-                let pseudo = if pseudo { self.pseudo_header(place.header.kind()) } else { None };
+                let pseudo = if pseudo { self.find_pseudo_header(place.header.kind()) } else { None };
                 let covers = ChecksumCover::Rest { start, trim: self.trim, pseudo };
                 self.checks.push(ChecksumField { at, covers, bad, never_zero });
             }
         }
     }
 
-    fn pseudo_header(&self, kind: HeaderKind) -> Option<PseudoHeader> {
+    fn find_pseudo_header(&self, kind: HeaderKind) -> Option<PseudoHeader> {
         let protocol = u8::try_from(NumberSpace::IpProtocol.written_number(kind)?).ok()?;
-        // The innermost IP header so far carries this header.
+        // The IP header that was placed last carries this header.
         self.ip.map(|(ip, at)| match ip {
             HeaderKind::Ipv6 => PseudoHeader { addresses: at + 8, len: 32, protocol },
             _ => PseudoHeader { addresses: at + 12, len: 8, protocol },
         })
     }
 
-    /// A mask of the header bits that are the same in every frame.
+    /// Returns a mask of the header bits that are the same in every frame.
     fn constant_bits(&self) -> Vec<u8> {
-        // Bits that are computed for each frame do not identify the stream.
+        // Bits that are computed for each frame do not identify the stream, so they are excluded.
         let mut mask = vec![0xff; self.image.len()];
         for vary in &self.vary {
             bits::write_bits(&mut mask, vary.at, vary.bits, 0);
@@ -231,6 +234,7 @@ impl TemplateLayout {
 }
 
 fn bit_offset(at: usize, field: &FieldDef) -> u32 {
-    // Clamped only for headers of more than 512 MiB, which `FrameTemplate::new` refuses: no frame is as long.
+    // The value is limited only for headers of more than 512 MiB. `FrameTemplate::new` refuses these, because
+    // no frame is as long.
     clamp_to_u32(at * 8).saturating_add(field.at)
 }

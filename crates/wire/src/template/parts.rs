@@ -1,7 +1,8 @@
-//! The frames of a template of one size, taken apart: the constant bytes, the varying fields, and the constant part of each
-//! checksum. This is for senders that build frames without the code of this crate, such as in a BPF program.
+//! Splits the frames of one size of a template into parts: the constant bytes, the varying fields, and the
+//! constant part of each checksum. This is for senders that build frames without the code of this crate, for
+//! example in a BPF program.
 //!
-//! Invariant: filling the parts in gives the bytes of [`FrameTemplate::render_frame`].
+//! Invariant: filling in the parts gives the bytes of [`FrameTemplate::render_frame`].
 
 use super::{ChecksumCover, ChecksumField, FrameTemplate};
 use crate::bits;
@@ -12,26 +13,26 @@ use packetrig_units::FrameSize;
 /// A field that varies from frame to frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VaryingField {
-    /// Bit offset in the frame.
+    /// Offset in the frame, in bits.
     pub at: u32,
     pub bits: u32,
     pub pattern: FieldPattern,
-    /// The checksums, by index, that cover it.
+    /// Indices of the checksums that cover this field.
     pub checks: Vec<usize>,
 }
 
-/// A checksum, before the varying fields are added.
+/// A checksum to which the varying fields have not been added yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenChecksum {
     /// Offset in the frame.
     pub at: usize,
-    /// Offset of the first byte it covers; the parity of sums counts from here.
+    /// Offset of the first covered byte; whether a sum has even or odd alignment depends on the distance from here.
     pub start: usize,
-    /// One's-complement sum of the constant bytes it covers, not inverted.
+    /// One's-complement sum of the covered constant bytes, not inverted.
     pub base: u16,
-    /// Bytes of the tag it covers.
+    /// Number of bytes of the tag that the checksum covers.
     pub tag: usize,
-    /// Later ones, by index, that cover this one's field.
+    /// Indices of the later checksums that cover the field of this checksum.
     pub into: Vec<usize>,
     /// True if the checksum must be wrong.
     pub bad: bool,
@@ -41,10 +42,10 @@ pub struct OpenChecksum {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateParts {
-    /// The frame with all varying bits, checksums and varying tag bytes zero.
+    /// The frame, in which all varying bits, the checksums and the varying bytes of the tag are zero.
     pub image: Vec<u8>,
     pub header_len: usize,
-    /// The form of tag it ends in.
+    /// The form of the tag at the end of the frame; `None` for frames without a tag.
     pub tag: Option<TagForm>,
     pub fields: Vec<VaryingField>,
     /// Checksums in the order in which the sender must compute them.
@@ -52,16 +53,16 @@ pub struct TemplateParts {
 }
 
 impl FrameTemplate {
-    /// Takes apart the frames of this size, one of the template's, with the tags of this stream.
+    /// Splits the frames of this size, which must be one of the template's sizes, with the tags of this stream.
     pub fn split_into_parts(&self, size: FrameSize, stream: u16) -> TemplateParts {
         let len = size.kernel_len();
         let stamp = TagStamp { key: TagKey(0), stream, time: 0 };
         let mut tail = [0; TagForm::MAX_TAG_BYTES];
         let tag_len = self.render_tag(0, size, stamp, &mut tail).len();
-        // The number of written bytes decides: a stream with a large number has no short tag,
-        // whatever the size allows.
+        // The form is determined by the number of written bytes: a stream with a large number has no short
+        // tag, even if one fits.
         let tag = [TagForm::Full, TagForm::Short].into_iter().find(|form| form.bytes() == tag_len);
-        // Varying bytes count as zero in all sums below: adding their value later gives the sum of the whole.
+        // Varying bytes count as zero in all sums below. Adding their values later gives the complete sum.
         clear_varying_tag_parts(tag, &mut tail);
         let mut image = self.image[..self.header_len].to_vec();
         for vary in &self.vary {
@@ -73,12 +74,12 @@ impl FrameTemplate {
         }
         let checks = self.checks.iter().enumerate();
         let checks =
-            checks.map(|(i, check)| self.open_checksum(i, check, len, &tail[..tag_len], &image)).collect();
+            checks.map(|(i, check)| self.prepare_checksum(i, check, len, &tail[..tag_len], &image)).collect();
         let fields = self.vary.iter().map(|vary| VaryingField {
             at: vary.at,
             bits: vary.bits,
             pattern: vary.pattern.clone(),
-            // Checksums cover whole fields, so the first byte represents all of them.
+            // Checksums cover whole fields, so it is sufficient to look at the first byte.
             checks: self.covering_checksums(vary.at as usize / 8),
         });
         let fields = fields.collect();
@@ -87,7 +88,7 @@ impl FrameTemplate {
         TemplateParts { image, header_len: self.header_len, tag, fields, checks }
     }
 
-    fn open_checksum(
+    fn prepare_checksum(
         &self,
         index: usize,
         check: &ChecksumField,
@@ -112,29 +113,29 @@ impl FrameTemplate {
                 open.base = crate::checksum::ones_complement_sum(&head[start..end]);
             }
             ChecksumCover::Rest { start, trim, pseudo } => {
-                let rest = self.checksum_sum_from(start, len - trim, len, tail, head);
+                let rest = self.sum_covered_bytes(start, len - trim, len, tail, head);
                 open.start = start;
-                open.base = pseudo.map_or(rest, |pseudo| pseudo.add_to(rest, len - trim - start, head));
+                open.base = pseudo.map_or(rest, |pseudo| pseudo.add_to_sum(rest, len - trim - start, head));
                 open.tag = tail.len().saturating_sub(trim);
             }
         }
         open
     }
 
-    /// The checksums that cover this byte of the headers.
+    /// Returns the indices of the checksums that cover this byte of the headers.
     fn covering_checksums(&self, at: usize) -> Vec<usize> {
         self.checks
             .iter()
             .enumerate()
-            .filter(|(_, check)| check.covers.covers_byte(at))
+            .filter(|(_, check)| check.covers.covers_header_byte(at))
             .map(|(i, _)| i)
             .collect()
     }
 }
 
 impl ChecksumCover {
-    /// Reports whether a byte of the headers takes part in the sum.
-    fn covers_byte(&self, at: usize) -> bool {
+    /// Returns whether a byte of the headers is part of the sum.
+    fn covers_header_byte(&self, at: usize) -> bool {
         match *self {
             Self::Header { start, end } => (start..end).contains(&at),
             Self::Rest { start, pseudo, .. } => {
@@ -144,7 +145,8 @@ impl ChecksumCover {
     }
 }
 
-/// Clears the varying bytes of a tag: in the full form stream and check stay; in the short form no byte does.
+/// Clears the varying bytes of a tag. In the full form, the stream and the check are kept; in the short
+/// form, nothing is kept.
 fn clear_varying_tag_parts(tag: Option<TagForm>, tail: &mut [u8; TagForm::MAX_TAG_BYTES]) {
     match tag {
         Some(TagForm::Full) => {

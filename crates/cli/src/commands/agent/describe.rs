@@ -69,7 +69,7 @@ impl NodeDescriber {
         }
     }
 
-    /// Ports of this namespace, and of the namespaces that the owner names.
+    /// Ports that the node permit lends, in this namespace and in the namespaces that the permit names.
     fn offered_ports(&self) -> Vec<OfferedPort> {
         let here = self.ports_of_namespace(None);
         let named =
@@ -103,7 +103,7 @@ impl NodeDescriber {
     }
 
     fn describe_port(&self, lent: PermittedPort, interface: &InterfaceFacts) -> OfferedPort {
-        // The list says which back ends a plan may request here, not which one a run will use: the rig chooses
+        // The list of back ends says which of them a plan may request here, not which one a run will use: the rig chooses
         // per run. Live frames need a driver with native XDP. AF_XDP sockets work without it, in copy mode.
         let native = interface.xdp.as_ref().is_some_and(|xdp| xdp.native);
         let possible =
@@ -128,7 +128,7 @@ impl NodeDescriber {
     }
 }
 
-/// An address that means nothing without the interface.
+/// Returns true for a link-local address, which has a meaning only together with its interface.
 fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),

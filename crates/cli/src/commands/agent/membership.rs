@@ -16,9 +16,10 @@ use std::time::Duration;
 const CERTIFICATE_CHECK_INTERVAL: Nanos = Nanos::from_secs(6 * 3600);
 /// Interval between two checks of the number of refused log-ins.
 const LOGIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Refused log-ins before the node asks the fleet for the reason: a server that reloads its configuration refuses everybody.
+/// Refused log-ins before the node asks the fleet for the reason: a message server that reloads its configuration
+/// refuses every log-in for a moment.
 const MAX_REFUSED_LOGINS: u32 = 4;
-/// Pause between two such questions.
+/// Shortest time between two such questions.
 const QUESTION_PAUSE: Nanos = Nanos::from_secs(20);
 
 /// Expiry of the certificate, in seconds since 1970; 0 if it is not known. Clones share it.
@@ -30,7 +31,7 @@ impl CertificateExpiry {
         Self(Arc::new(AtomicU64::new(membership.expires().unwrap_or(0))))
     }
 
-    pub(super) fn read_seconds(&self) -> Option<u64> {
+    pub(super) fn read_expiry_seconds(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|seconds| *seconds > 0)
     }
 
@@ -95,9 +96,9 @@ impl WatchJob {
         }
     }
 
-    /// Open connections stay; the next one uses the new certificate.
+    /// Renews the certificate if it is due. Open connections stay; the next connection uses the new certificate.
     fn renew_certificate(&self) {
-        match super::renew_membership(&self.home) {
+        match super::renew_membership_if_due(&self.home) {
             Ok(Some(renewed)) => {
                 self.expiry.update_certificate_expiry(&renewed);
                 self.fabric.renew_credentials(renewed.renewed_credentials());
@@ -110,7 +111,7 @@ impl WatchJob {
 
     fn check_node_removal(&self) {
         if let Some(removed) = query_removal_from_fleet(&self.home) {
-            // Only this thread sets it, and the loop ends then: `set` cannot fail.
+            // Only this thread sets `removed`, and its loop ends then: `set` cannot fail.
             drop(self.removed.set(removed));
             self.over.store(true, Ordering::Release);
         }

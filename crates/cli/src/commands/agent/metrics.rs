@@ -67,7 +67,7 @@ impl NodeObserver {
         confinement: &ThreadConfinement,
     ) -> Result<Option<MetricsResponder>, Error> {
         let Some(listen) = arguments.metrics else { return Ok(None) };
-        let responder = confinement.run_listener(listen.0.port(), || {
+        let responder = confinement.run_confined_listener(listen.0.port(), || {
             MetricsResponder::start_serving(listen.0, move || {
                 format_node_metrics(&self.node.0, &self.read_state())
             })
@@ -80,7 +80,7 @@ impl NodeObserver {
         NodeState {
             elapsed: Nanos::new(clock::monotonic_ns() - self.started_ns),
             is_connected: self.connection.is_connected(),
-            certificate_expires: self.expiry.read_seconds(),
+            certificate_expires: self.expiry.read_expiry_seconds(),
             uplink: self.uplink.read_status(),
             spool_limit: self.spool_limit,
             disk_free: disk::free_bytes(&self.spool).ok(),
@@ -107,18 +107,14 @@ fn format_node_metrics(node: &str, state: &NodeState) -> String {
         state.lease.map(Nanos::as_secs_f64),
     );
     let uplink = &state.uplink;
-    text.write_value("runs_begun_total", "Attempts of runs that this node began.", uplink.begun_runs);
-    text.write_value(
-        "runs_finished_total",
-        "Number of these attempts that ended with a result.",
-        uplink.finished_runs,
-    );
+    text.write_value("runs_begun_total", "Run attempts that this node began.", uplink.begun_runs);
+    text.write_value("runs_finished_total", "Run attempts that ended with a result.", uplink.finished_runs);
     text.write_value(
         "spool_waiting_segments",
-        "Pieces of results that the controller does not have.",
+        "Result segments that the controller does not have yet.",
         uplink.waiting_segments,
     );
-    text.write_value("spool_used_bytes", "Disk space of these results.", uplink.used_bytes);
+    text.write_value("spool_used_bytes", "Disk space of these result segments.", uplink.used_bytes);
     text.write_value("spool_limit_bytes", "Disk space that results may use (--spool).", state.spool_limit);
     text.write_value(
         "spool_blocked",

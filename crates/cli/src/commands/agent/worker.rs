@@ -62,7 +62,7 @@ pub(super) fn read_permit(arguments: &Arguments, home: &NodeHome) -> Result<Lend
     permit.labels.extend(arguments.labels.iter().cloned());
     permit.replays = match &permit.replays {
         None => None,
-        // Paths of plans are resolved before they are compared with this directory; so a symbolic link leads nowhere else.
+        // Paths in plans are resolved before they are compared with this directory, so a symbolic link cannot lead out of it.
         Some(directory) => Some(
             directory
                 .canonicalize()
@@ -72,16 +72,18 @@ pub(super) fn read_permit(arguments: &Arguments, home: &NodeHome) -> Result<Lend
     Ok(permit)
 }
 
-/// Rights of this node's probes: those that the machine's owner grants all probes, narrowed by the section of the node's own file.
+/// Rights of this node's probes: those that the machine's owner grants all probes, narrowed by the section
+/// `[probe]` of the node's permit file.
 pub(super) fn read_probe_policy(permit: &LendingPermit) -> Result<ProbePolicy, Error> {
     let machine = packetrig_probe_cli::read_owner_permit()?;
     let permit = match &permit.probes {
         None => machine.unwrap_or_default(),
         Some(section) => {
-            let own = ProbePermit::from_text(section)
-                .map_err(|error| Error::Usage(format!("the section [probe] of the owner's file: {error}")))?;
+            let own = ProbePermit::from_text(section).map_err(|error| {
+                Error::Usage(format!("section [probe] of the node's permit file: {error}"))
+            })?;
             match machine {
-                Some(machine) => own.below_owner(machine),
+                Some(machine) => own.limited_by_owner(machine),
                 None => own,
             }
         }
@@ -108,7 +110,7 @@ pub(super) fn run_worker(
     let probes = read_probe_policy(&permit)?;
     // This comes before the connection: the message server refuses an expired certificate, but the enrolment
     // server still renews it.
-    if let Err(error) = super::renew_membership(home) {
+    if let Err(error) = super::renew_membership_if_due(home) {
         print_remark(format_args!("cannot renew the certificate of this node: {error}"));
     }
     let membership = FleetMembership::load_from(&home.membership_file())?;
@@ -140,9 +142,9 @@ pub(super) fn run_worker(
     let mut planes =
         EnginePlane::for_lent_machine(lent_machine(arguments, home, (&node, &gate), (permit, probes))?);
     output.write_line(format_args!("Node {node} of the fleet at {}", membership.address));
-    // `serve_fleet` looks at this flag in its own loop; it waits for messages, not for signals.
+    // `serve_fleet_agent` checks this flag in its loop, because it waits for messages and not for signals.
     let over = Arc::new(AtomicBool::new(false));
-    watch_for_end(&over)?;
+    start_signal_watch(&over)?;
     let watch = MembershipWatch::start_thread(home, fabric, expiry, Arc::clone(&over))?;
     serve_fleet_agent(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
     // This thread keeps the connection to the message server open.
@@ -195,7 +197,7 @@ fn lent_machine(
         confirmed: permit.list_confirmed_interfaces().iter().filter_map(|text| text.parse().ok()).collect(),
         captures: home.file_path("captures"),
         limits: open_catalogue(arguments.store.directory.as_deref())?
-            .limits_of_kernel(&kernel::kernel_release_name())?,
+            .rig_limits_of_kernel(&kernel::kernel_release_name())?,
         back_end: permit.back_ends.as_ref().and_then(|allowed| allowed.first().copied()),
         permit: Arc::new(OwnerFile { permit }),
         probes,
@@ -237,7 +239,8 @@ fn serve_captures(
 ) -> Result<CaptureServer, Error> {
     let fabric = fabric.clone();
     let node = node.clone();
-    // A function and not a connection: the thread that serves captures tries until the message server answers.
+    // This is a function and not a connection, because the thread that serves captures tries again until the message
+    // server answers.
     let open =
         Box::new(move || Ok(Box::new(fabric.open_capture_questions(&node)?) as Box<dyn CaptureQuestions>));
     Ok(CaptureServer::start_serving(home.file_path("captures"), uplink.capture_allowance(), open)?)
@@ -265,7 +268,7 @@ fn start_uplink(
     }
     let fabric = fabric.clone();
     let node = membership.name.clone();
-    let open = Box::new(move || Ok(Box::new(fabric.open_outlet(&node)?) as Box<dyn ResultOutlet>));
+    let open = Box::new(move || Ok(Box::new(fabric.open_result_outlet(&node)?) as Box<dyn ResultOutlet>));
     let source = UplinkSource {
         spool,
         captures: home.file_path("captures"),
@@ -302,7 +305,7 @@ fn own_plan_port(port: &PermitPort) -> OwnPlanPort {
     }
 }
 
-fn watch_for_end(over: &Arc<AtomicBool>) -> Result<(), Error> {
+fn start_signal_watch(over: &Arc<AtomicBool>) -> Result<(), Error> {
     let over = Arc::clone(over);
     let thread = std::thread::Builder::new().name("signals".to_owned());
     let started = thread.spawn(move || {

@@ -49,20 +49,21 @@ pub(super) fn killed_collectors_text(ledger: &CollectLedger, sinks: &[SinkStored
     {
         let missing = missing.map_or_else(
             || "the number of missing records is unknown, because the exporter does not report its own counts".to_owned(),
-            |missing| format!("{} {unit} are missing by its own counts", format_count(missing)),
+            |missing| format!("{} {unit} are missing by the exporter's own counts", format_count(missing)),
         );
         let stored = format_count(stored_records);
         append_text(
             &mut text,
             format_args!(
-                "a collector before this one was killed; of {exporter}, domain {domain}, {stored} records were stored and {missing}\n"
+                "an earlier collector was killed: {stored} records of {exporter}, domain {domain}, were stored, and {missing}\n"
             ),
         );
     }
     text
 }
 
-/// Accounts that do not balance. Too much is as wrong as too little: it would hide a loss elsewhere.
+/// Describes the accounts that do not balance. A surplus is as wrong as a deficit, because it could
+/// hide a loss elsewhere.
 pub(super) fn find_imbalances(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -> Vec<String> {
     let mut found: Vec<String> = ledger.imbalances().iter().map(ToString::to_string).collect();
     for sink in sinks {
@@ -77,10 +78,12 @@ pub(super) fn find_imbalances(ledger: &CollectLedger, sinks: &[SinkStoredCounts]
         ];
         let name = &sink.sink;
         for (what, given, offered) in counts.into_iter().filter(|(_, given, offered)| given != offered) {
-            found.push(format!("{name}: {given} {what} were handed over, but {offered} were offered"));
+            found.push(format!(
+                "{name}: {given} {what} were handed over to this sink, but it counted {offered}"
+            ));
         }
         if !kept.is_balanced() {
-            found.push(format!("{}: offered = stored + lost + waiting: {kept:?}", sink.sink));
+            found.push(format!("{}: offered is not stored + lost + waiting: {kept:?}", sink.sink));
         }
     }
     found
@@ -103,7 +106,7 @@ pub(super) fn exporters_counter_table(ledger: &CollectLedger) -> String {
             "messages received by sockets, connections and files",
             ledger.intake.iter().map(|one| one.messages).sum(),
         ),
-        ("their bytes", ledger.intake.iter().map(|one| one.bytes).sum()),
+        ("bytes of these messages", ledger.intake.iter().map(|one| one.bytes).sum()),
     ];
     let memory = [("bytes of memory in use for exporters", ledger.memory)];
     let all = intake.into_iter().chain(counts).chain(handed).chain(memory);
@@ -141,7 +144,7 @@ fn table_of_switches(group: &GroupLedger) -> String {
         let GroupSwitch { at_ns, meter, term, silent_ns, replayed, repeated, .. } = *switch;
         // At the start of a group no meter was active. The first active meter waited for the other meters,
         // and this wait is not a silence.
-        let silent = if silent_ns == 0 { "none was" } else { &Nanos::new(silent_ns).to_string() };
+        let silent = if silent_ns == 0 { "no active meter" } else { &Nanos::new(silent_ns).to_string() };
         let numbers = [replayed, repeated].map(format_count);
         [
             vec![format_utc_date_time(at_ns), meter.to_string(), term.to_string(), silent.to_owned()],
@@ -157,7 +160,7 @@ fn table_of_switches(group: &GroupLedger) -> String {
         String::new()
     };
     format_table(
-        &["changed", "to meter", "term", "active one silent for", "kept and sent", "duplicates"],
+        &["changed", "to meter", "term", "earlier active meter silent for", "kept and sent", "duplicates"],
         rows,
     ) + &note
 }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Number of exporters from which on this list forgets exporters that the collector has forgotten. Without a
+/// If the list has more exporters than this, it may drop exporters that the collector has forgotten. Without a
 /// limit, senders that invent exporters could make the list grow without end, and it is written every second.
 const MAX_EXPORTERS: usize = 16_384;
 /// Longest jump of a sequence number; a longer one means that the exporter has restarted.
@@ -27,10 +27,10 @@ const MAX_UNITS: u32 = 1 << 31;
 /// Data of one exporter that killed collectors did not store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct UnstoredByKilledCollectors {
-    /// Its address; IPv4 is not written as a mapped IPv6 address.
+    /// Address of the exporter; an IPv4 address is not written as a mapped IPv6 address.
     pub(super) exporter: String,
     pub(super) domain: u32,
-    /// Records that collectors before this one stored of it.
+    /// Records of this exporter that earlier collectors stored.
     pub(super) stored_records: u64,
     /// Amount in `unit`; absent if the exporter does not report it.
     pub(super) missing: Option<u64>,
@@ -75,12 +75,12 @@ impl DirectoryProgress {
         has.packets = has.packets.saturating_add(taken.packets);
         has.is_of_group |= records.iter().any(|record| record.history.is_some());
         if self.now.len() > MAX_EXPORTERS.max(2 * self.present.len()) {
-            self.forget_absent(maker);
+            self.forget_absent_exporters(maker);
         }
     }
 
     /// Forgets half of the exporters that the collector has forgotten, those with the fewest records first. `latest` stays.
-    fn forget_absent(&mut self, latest: RecordMaker) {
+    fn forget_absent_exporters(&mut self, latest: RecordMaker) {
         let absent = self.now.iter().filter(|(maker, _)| **maker != latest && !self.present.contains(maker));
         let mut absent: Vec<_> = absent.map(|(maker, has)| (has.records, *maker)).collect();
         absent.sort_unstable();
@@ -171,11 +171,12 @@ fn group_by_maker(exporters: &[ExporterLedger]) -> BTreeMap<RecordMaker, Vec<&Ex
 
 impl MakerLedger {
     fn from_sessions(own: &[&ExporterLedger]) -> Self {
-        // A session that is still here has the newest ledger. Of ended ones, the largest count is the last.
+        // A session that is still here has the newest ledger. Among ended sessions, the one with the largest count is
+        // the latest.
         let latest = own
             .iter()
-            .filter(|one| sent_packets(one).is_some())
-            .max_by_key(|one| (one.is_here, sent_packets(one)));
+            .filter(|one| reported_sent_packets(one).is_some())
+            .max_by_key(|one| (one.is_here, reported_sent_packets(one)));
         // Packets of a session that ended before the latest ledger are in that ledger.
         let newer: u64 = own
             .iter()
@@ -184,10 +185,11 @@ impl MakerLedger {
             .fold(0, u64::saturating_add);
         let received: u64 = own.iter().map(|one| one.counts.packets).fold(0, u64::saturating_add);
         // After a restart an exporter's numbers begin again, and relate to nothing before.
-        let numbered = own.iter().find(|one| is_numbered(&one.exporter) && one.counts.restarts == 0);
+        let numbered =
+            own.iter().find(|one| has_lasting_sequence_numbers(&one.exporter) && one.counts.restarts == 0);
         let numbers = numbered.and_then(|one| Some((one.exporter, one.numbers?)));
         Self {
-            sent_packets: latest.and_then(|one| sent_packets(one)),
+            sent_packets: latest.and_then(|one| reported_sent_packets(one)),
             received_packets: received.saturating_sub(newer),
             number: numbers.map(|(exporter, numbers)| ProgressNumber {
                 port: exporter.source.port,
@@ -201,7 +203,7 @@ impl MakerLedger {
 }
 
 /// Returns true if the exporter's sequence numbers count records and continue when a collector restarts.
-fn is_numbered(exporter: &ExporterIdentity) -> bool {
+fn has_lasting_sequence_numbers(exporter: &ExporterIdentity) -> bool {
     exporter.source.transport == MessageTransport::Udp
         && matches!(exporter.protocol, ExportProtocol::Ipfix | ExportProtocol::NetFlow5)
 }
@@ -274,8 +276,8 @@ fn missing_data_sum(losses: &[UnstoredByKilledCollectors], unit: &str) -> u64 {
     losses.iter().filter(|one| one.unit == unit).filter_map(|one| one.missing).sum()
 }
 
-/// Packets that an exporter says it sent.
-fn sent_packets(one: &ExporterLedger) -> Option<u64> {
+/// Number of packets that the exporter has sent, by its own last ledger.
+fn reported_sent_packets(one: &ExporterLedger) -> Option<u64> {
     Some(one.reported?.ledger?.export.sent.packets)
 }
 

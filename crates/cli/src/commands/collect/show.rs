@@ -31,7 +31,7 @@ pub(super) struct CollectReport<'a> {
     imbalances: Vec<String>,
 }
 
-/// The balance from the wire to the sink that keeps most.
+/// Balance of packets from the wire to the sink that stored the most of them.
 #[derive(Debug, PartialEq, Serialize)]
 struct TotalBalance {
     arrived: u64,
@@ -46,7 +46,7 @@ pub(super) fn collector_report<'a>(
     ledger: &'a CollectLedger,
     sinks: &'a [SinkStoredCounts],
 ) -> CollectReport<'a> {
-    let balance = ledger.packet_balance().map(|balance| whole_balance(balance, sinks, ledger));
+    let balance = ledger.packet_balance().map(|balance| balance_with_sinks(balance, sinks, ledger));
     CollectReport {
         ledger,
         sinks,
@@ -58,7 +58,11 @@ pub(super) fn collector_report<'a>(
 }
 
 /// Adds the last place where packets may be lost: the sinks. Without a sink nothing is stored, so nothing is lost there.
-fn whole_balance(balance: PacketBalance, sinks: &[SinkStoredCounts], ledger: &CollectLedger) -> TotalBalance {
+fn balance_with_sinks(
+    balance: PacketBalance,
+    sinks: &[SinkStoredCounts],
+    ledger: &CollectLedger,
+) -> TotalBalance {
     let PacketBalance { arrived, received, mut losses, newer } = balance;
     // A sink that has stored more than it was handed is a defect, see `counters::find_imbalances`.
     let missing = sinks.iter().map(|sink| ledger.handed.packets.saturating_sub(sink.kept.stored.packets));
@@ -108,12 +112,12 @@ pub(super) fn report_tables(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) 
     text.push_str(&interface_table(&ledger.exporters));
     text.push_str(&relay_lines(&ledger.relays));
     text.push_str(&intake_remarks(ledger));
-    text.push_str(&abandoned_queue_remarks(ledger));
+    text.push_str(&dropped_data_remarks(ledger));
     text.push_str(&counters::exporters_counter_table(ledger));
     ledger.groups.iter().for_each(|group| text.push_str(&counters::table_of_group(group)));
     text.push_str(&counters::table_of_sinks(sinks));
     if let Some(balance) = ledger.packet_balance() {
-        text.push_str(&balance_text(&whole_balance(balance, sinks, ledger)));
+        text.push_str(&balance_text(&balance_with_sinks(balance, sinks, ledger)));
     }
     text.push_str(&counters::killed_collectors_text(ledger, sinks));
     text.push_str(&counters::missing_text(ledger, sinks));
@@ -124,7 +128,7 @@ pub(super) fn report_tables(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) 
 }
 
 /// Lines about messages that were not read and data that was dropped for lack of space, by cause.
-fn abandoned_queue_remarks(ledger: &CollectLedger) -> String {
+fn dropped_data_remarks(ledger: &CollectLedger) -> String {
     let forgotten = &ledger.forgotten;
     // The order is that of `refused_by_cause`.
     let [not_allowed, address_full, unknown_protocol, unread] = ledger.refused_by_cause().map(|(_, n)| n);
@@ -151,11 +155,17 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
         let places = [
             (intake.connections, "connections"),
             (intake.open, "connections open"),
-            (intake.not_allowed, "not allowed (--allow-exporter)"),
+            (
+                intake.not_allowed,
+                "datagrams or connections dropped: their address is not on the list (--allow-exporter)",
+            ),
             (intake.unread, "datagrams not read before the collector ended"),
             (intake.dropped, "datagrams dropped: socket buffer full (--receive-buffer)"),
             (intake.refused, "connections refused"),
-            (intake.handshakes_failed, "connections refused: one side rejected the other"),
+            (
+                intake.handshakes_failed,
+                "connections refused: one side rejected the other's certificate or protocol",
+            ),
             (intake.address_full, "connections refused: too many from one address"),
             (
                 intake.broken_connections(),
@@ -175,7 +185,7 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
     }
     for intake in &ledger.intake {
         if let Some(why) = &intake.handshake_failure {
-            append_text(&mut text, format_args!("{}: refused last: a connection of {why}\n", intake.place));
+            append_text(&mut text, format_args!("{}: last refused connection: {why}\n", intake.place));
         }
         // The states come after the counters: a failed listener explains the numbers above.
         let states = [
@@ -237,7 +247,7 @@ fn exporter_name(exporter: &ExporterIdentity) -> String {
         (transport, 0) => format!("{protocol} {}://{} (gone)", transport.name(), source.address),
         (transport, port) => format!("{protocol} {}://{}:{port}", transport.name(), source.address),
     };
-    // An agent that another machine sends for.
+    // In sFlow, another machine may send the data of the agent.
     exporter.agent.map_or_else(|| name.clone(), |agent| format!("{name} agent {agent}"))
 }
 
@@ -292,7 +302,7 @@ fn relay_lines(relays: &[RelayCounts]) -> String {
             append_text(&mut text, format_args!("{}: {} {what}\n", relay.to, format_count(count)));
         }
         if let Some(why) = &relay.failure {
-            append_text(&mut text, format_args!("{}: refused last: {why}\n", relay.to));
+            append_text(&mut text, format_args!("{}: last failure: {why}\n", relay.to));
         }
     }
     text
@@ -369,7 +379,7 @@ pub(super) fn progress_line(
         (ledger.socket_dropped(), "dropped by sockets"),
         (total.lost, "lost on the way"),
         (total.malformed + ledger.refused.unknown_protocol, "malformed"),
-        // The causes by address: not allowed, and too many exporters at one.
+        // The causes by address: not allowed, and too many exporters at one address.
         (refused[0].1 + refused[1].1, "refused"),
         (total.undecoded_no_room_bytes, "bytes undecoded: no memory"),
         (kept.iter().map(|kept| kept.lost.records).sum(), "lost by sinks"),

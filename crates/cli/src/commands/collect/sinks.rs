@@ -3,7 +3,8 @@
 //! Files and connections wait for a slow sink. Records that came over UDP are lost, but only for the slow sink.
 
 use super::earlier::DirectoryProgress;
-use crate::commands::flows::recover_before;
+use crate::args::RecordStoreArgs;
+use crate::commands::flows::recover_killed_files;
 use crate::error::Error;
 use crate::losses::sink_losses;
 use crate::output::print_remark;
@@ -22,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Records that may wait for one sink.
 const MAX_QUEUED_RECORDS: u64 = 1 << 19;
-/// A sink that keeps failing is reported once in this time.
+/// Shortest time between two reports about a sink that keeps failing.
 const FAILURE_REPORT_INTERVAL_NS: u64 = 10_000_000_000;
 
 /// The sinks that the user named.
@@ -32,9 +33,7 @@ pub(super) struct SinkKinds<'a> {
     pub(super) limits: RetentionLimits,
     /// True if records come from the network, where anybody may send them.
     pub(super) is_live: bool,
-    pub(super) kafka: Option<&'a str>,
-    pub(super) clickhouse: Option<&'a str>,
-    pub(super) clickhouse_password_file: Option<&'a Path>,
+    pub(super) stores: &'a RecordStoreArgs,
 }
 
 struct NamedSink {
@@ -56,7 +55,7 @@ impl NamedSink {
         };
         let queued = QueuedSink::new(target.open_sink()?, MAX_QUEUED_RECORDS)?;
         let recovered =
-            directory.as_deref().map(|directory| recover_before("collect", directory)).transpose()?;
+            directory.as_deref().map(|directory| recover_killed_files("collect", directory)).transpose()?;
         let recovered = recovered.filter(|found| !found.is_empty());
         let progress = directory.as_deref().map(DirectoryProgress::open_directory).transpose()?;
         Ok(Self { name, recovered, queued, progress, reported_ns: None })
@@ -94,7 +93,7 @@ impl NamedSink {
         exporters: &[ExporterLedger],
     ) -> Result<(), packetrig_flow_store::Error> {
         match &mut self.progress {
-            Some(progress) => self.queued.run_due_work_with_note(now, progress.prepare_note(exporters)),
+            Some(progress) => self.queued.run_due_work_then_call(now, progress.prepare_note(exporters)),
             None => self.queued.on_tick(now),
         }
     }
@@ -154,19 +153,7 @@ impl RecordSinks {
             let SinkKinds { is_live, limits, .. } = *kinds;
             StoreTarget::Directory(packetrig_flow_store::ParquetOptions { is_live, limits, ..options })
         });
-        let mut targets: Vec<StoreTarget> = directory.into_iter().collect();
-        let kafka = kinds.kafka.map(|text| with_scheme("kafka", text));
-        let clickhouse = kinds.clickhouse.map(|text| with_scheme("clickhouse", text));
-        if let Some(text) = kafka {
-            targets.push(text.parse()?);
-        }
-        if let Some(text) = clickhouse {
-            let mut target: StoreTarget = text.parse()?;
-            if let Some(path) = kinds.clickhouse_password_file {
-                target.set_password(read_password(path)?)?;
-            }
-            targets.push(target);
-        }
+        let targets = directory.into_iter().chain(kinds.stores.to_targets()?);
         let mut sinks = Vec::new();
         for target in targets {
             sinks.push(NamedSink::open_target(target)?);
@@ -202,21 +189,9 @@ impl RecordSinks {
     }
 }
 
-fn with_scheme(scheme: &str, text: &str) -> String {
-    // The option names the kind of sink already, so the address alone is enough.
-    if text.contains("://") { text.to_owned() } else { format!("{scheme}://{text}") }
-}
-
-/// Reads the first line of the file: editors append a line end, which belongs to no password.
-fn read_password(path: &Path) -> Result<String, Error> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| Error::ReadFile { name: path.display().to_string(), source })?;
-    Ok(text.lines().next().unwrap_or_default().to_owned())
-}
-
 pub(super) fn record_maker(exporter: &ExporterIdentity) -> RecordMaker {
     let address = match exporter.address() {
-        // Files of records have one column for both families.
+        // Files of records have one column for both address families, with IPv4 addresses in mapped form.
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,
     };

@@ -6,7 +6,7 @@ const BOOK_SUMMARY: &str = include_str!("../../../../../docs/SUMMARY.md");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BookPage {
     pub(super) section: &'static str,
-    /// Its file's name, without directory and ending.
+    /// Name of the page's file, without directory and extension.
     pub(super) name: &'static str,
     pub(super) title: &'static str,
     /// Markdown.
@@ -19,7 +19,8 @@ macro_rules! embedded {
     };
 }
 
-/// Path below docs, without its ending, and text. The compiler cannot read a list of files; a test compares this one with SUMMARY.md.
+/// The path below `docs` without its extension, and the text, of each page. The compiler cannot read a list of files;
+/// a test compares this one with SUMMARY.md.
 const BOOK_PAGES: &[(&str, &str)] = embedded![
     "book/install",
     "book/getting-started",

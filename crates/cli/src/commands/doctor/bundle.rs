@@ -41,7 +41,8 @@ fn recent_runs() -> Vec<Value> {
     results.iter().map(|result| serde_json::to_value(result).unwrap_or_default()).collect()
 }
 
-/// Replaces addresses by numbered names, so that equal ones can still be told to be equal.
+/// Replaces each address by a numbered name. Equal addresses get the same name, so a reader still sees
+/// that they are equal.
 #[derive(Default)]
 struct AddressMask {
     names: BTreeMap<String, String>,
@@ -54,7 +55,7 @@ impl AddressMask {
             Value::Array(values) => {
                 // A list of six numbers below 256 counts as an address even if it is none: masking too much
                 // is the safer error.
-                if let Some(mac) = mac_of(values) {
+                if let Some(mac) = format_mac_bytes(values) {
                     *value = self.masked_name_of(&mac, "mac").into();
                 } else {
                     for value in values {
@@ -85,7 +86,7 @@ impl AddressMask {
         masked
     }
 
-    /// A word of digits, colons and dots may be an address, followed by the end of a sentence.
+    /// Masks a word of hexadecimal digits, colons and dots if it is an address. Punctuation may follow the address.
     fn mask_word(&mut self, word: &str) -> String {
         // `::` is an address, too, but says nothing about anybody.
         let address = word.trim_end_matches(['.', ':']);
@@ -112,8 +113,8 @@ impl AddressMask {
     }
 }
 
-/// A hardware address that is a list of six bytes.
-fn mac_of(values: &[Value]) -> Option<String> {
+/// Formats a list of six bytes as a hardware address; `None` if the list is anything else.
+fn format_mac_bytes(values: &[Value]) -> Option<String> {
     let bytes: Vec<u8> = values.iter().map(|value| value.as_u64()?.try_into().ok()).collect::<Option<_>>()?;
     (bytes.len() == 6).then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"))
 }

@@ -29,7 +29,7 @@ impl ChangeRecord {
         let lock = runtime_directory::lock_file_for_update(&path).ok_or_else(|| Error::Write {
             what: path.display().to_string(),
             source: io::Error::other(
-                "it cannot be locked: another `packetrig doctor` may be changing settings",
+                "the file cannot be locked: another `packetrig doctor` may be changing settings",
             ),
         })?;
         let reverses = match runtime_directory::read_file(&path) {
@@ -43,8 +43,8 @@ impl ChangeRecord {
         Ok(Self { path, reverses, _lock: lock })
     }
 
-    fn write(&self) -> Result<(), Error> {
-        // An empty record would make every later `doctor` read a file without content.
+    fn write_or_remove(&self) -> Result<(), Error> {
+        // An empty record is removed, because every later `doctor` would read a file without content.
         let written = if self.reverses.is_empty() {
             runtime_directory::remove_file(&self.path)
         } else {
@@ -60,16 +60,16 @@ impl ChangeRecord {
         }
     }
 
-    /// Makes a change, and records how to take it back. Returns that; `None` if there was nothing to change.
+    /// Makes a change and records its reverse. Returns the reverse change; `None` if there was nothing to change.
     fn make_change(&mut self, change: &SettingChange) -> Result<Option<SettingChange>, Error> {
         // A setting that already has its value is not recorded: otherwise `--undo` would change a choice of the user.
         let Some(reverse) = change.find_reverse_change()? else { return Ok(None) };
         self.reverses.push(reverse.clone());
-        self.write()?;
+        self.write_or_remove()?;
         if let Err(error) = change.make_change() {
             // Nothing was changed, so there is nothing to undo.
             self.reverses.pop();
-            self.write()?;
+            self.write_or_remove()?;
             return Err(error.into());
         }
         Ok(Some(reverse))
@@ -93,11 +93,11 @@ pub(super) fn make_changes(
                 tell(format!("{}: changed from {} to {}", change.setting, reverse.value, change.value));
             }
             Ok(None) => {}
-            Err(error) => report_failure(error, &mut failure),
+            Err(error) => keep_or_print_failure(error, &mut failure),
         }
     }
     if changed > 0 {
-        tell("`packetrig doctor --undo` takes this back, and so does a reboot".to_owned());
+        tell("`packetrig doctor --undo` undoes these changes, and so does a reboot".to_owned());
     } else if failure.is_none() {
         tell("there is nothing to fix".to_owned());
     }
@@ -116,7 +116,7 @@ pub(super) fn revert_recorded_changes(quiet: bool, output: &mut CommandOutput) -
         match revert_change(&reverse) {
             Ok(()) => tell(format!("{}: changed back to {}", reverse.setting, reverse.value)),
             Err(error) => {
-                report_failure(error, &mut failure);
+                keep_or_print_failure(error, &mut failure);
                 left.push(reverse);
             }
         }
@@ -124,7 +124,7 @@ pub(super) fn revert_recorded_changes(quiet: bool, output: &mut CommandOutput) -
     // The loop took changes from the end of the list; the record keeps them in the order in which they were made.
     left.reverse();
     record.reverses = left;
-    record.write()?;
+    record.write_or_remove()?;
     failure.map_or(Ok(()), Err)
 }
 
@@ -147,7 +147,7 @@ fn make_line_printer(quiet: bool, output: &mut CommandOutput) -> impl FnMut(Stri
 }
 
 /// Keeps the first failure, which decides the exit code, and prints the later failures.
-fn report_failure(error: Error, first: &mut Option<Error>) {
+fn keep_or_print_failure(error: Error, first: &mut Option<Error>) {
     if first.is_none() {
         *first = Some(error);
     } else {

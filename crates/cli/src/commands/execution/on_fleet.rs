@@ -1,8 +1,8 @@
 //! Executes a plan on a fleet: this process becomes one of its controllers.
 
 use super::{
-    ExecutionRequest, FinishedRun, RunDisplay, explain_run_error, open_catalogue, page_opener, run_options,
-    run_with_progress, show_event, show_result, warn_if_nothing_is_measured,
+    ExecutionRequest, FinishedRun, RunDisplay, explain_run_error, find_page_opener, open_catalogue,
+    run_options, run_with_progress, show_event, show_result, warn_if_nothing_is_measured,
 };
 use crate::commands::kept::print_kept_run;
 use crate::commands::{fleet, plan};
@@ -63,7 +63,7 @@ impl TrialFleet {
         let FleetUnderControl { mut controlled, limits } = taken;
         // Ports stay open between trials: to prepare and start each port anew took 0.28 s, and many trials
         // send for less time (docs/decisions/0033-ports-between-runs.md).
-        controlled.fleet.retain_nodes(NodeRetention::Keep { ports: MAX_PORT_KEEPING_PAUSE });
+        controlled.fleet.set_retention(NodeRetention::Keep { ports: MAX_PORT_KEEPING_PAUSE });
         // The page of the method shows its trials; each trial needs no page of its own.
         controlled.store.set_page_choice(PageChoice::LeaveOut);
         Self { controlled, limits, waits_for_nodes }
@@ -117,7 +117,7 @@ impl FleetUnderControl {
         policies: RunPolicies,
     ) -> Result<Self, Error> {
         let catalogue = open_catalogue(store)?;
-        let limits = catalogue.limits_of_kernel(&kernel::kernel_release_name())?;
+        let limits = catalogue.rig_limits_of_kernel(&kernel::kernel_release_name())?;
         signal::latch_end_signals()?;
         let controlled =
             fleet::become_controller(place, catalogue, policies, fleet::LateResults::OfKnownRuns)?;
@@ -130,7 +130,7 @@ impl FleetUnderControl {
 
     /// Reads the current members of the fleet.
     pub(crate) fn read_members(&mut self) -> Result<Vec<MemberRow>, Error> {
-        Ok(self.controlled.fleet.member_rows()?)
+        Ok(self.controlled.fleet.refresh_member_rows()?)
     }
 
     /// Runs a plan that was made from the fleet's nodes, after this process became a controller.
@@ -149,14 +149,14 @@ impl FleetUnderControl {
         plan: &Plan,
         output: &mut CommandOutput,
     ) -> Result<CommandExit, Error> {
-        let opener = page_opener(request)?;
+        let opener = find_page_opener(request)?;
         self.controlled.store.set_page_choice(request.page.page_choice());
-        self.controlled.fleet.retain_nodes(NodeRetention::KeepAfterLateStart);
+        self.controlled.fleet.set_retention(NodeRetention::KeepAfterLateStart);
         let mut earlier = LateStartedRuns::default();
         loop {
             let options = run_options(request, plan, self.limits.clone());
             let id = options.run.clone();
-            let started = self.start_run(request, plan, options);
+            let started = self.lead_nodes_and_run(request, plan, options);
             let operator = self.controlled.operator.as_ref();
             // This is checked after the run, because an interrupt may have come during the run.
             let may_retry_start = earlier.may_retry_start(operator);
@@ -207,8 +207,8 @@ impl FleetUnderControl {
         (report, stored)
     }
 
-    /// Takes the nodes and makes one run.
-    fn start_run(
+    /// Becomes the leader of the plan's nodes, makes one run and waits for its end.
+    fn lead_nodes_and_run(
         &mut self,
         request: &ExecutionRequest,
         plan: &Plan,

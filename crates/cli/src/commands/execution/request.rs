@@ -123,7 +123,7 @@ impl ExecutionRequest {
         Self {
             // These fields come first, because they borrow the arguments that the fields below consume.
             policies: fleet_policies(&arguments),
-            back_end: requested_back_end_option(&arguments),
+            back_end: requested_back_end(&arguments),
             waits_for_nodes: arguments.wait_for_nodes,
             name: arguments.record.name,
             out: arguments.record.out,
@@ -143,7 +143,7 @@ impl ExecutionRequest {
 }
 
 /// The back end that the user insists on.
-fn requested_back_end_option(arguments: &ExecutionArgs) -> Option<BackEnd> {
+fn requested_back_end(arguments: &ExecutionArgs) -> Option<BackEnd> {
     // An engine is itself a back end, so clap refuses both options together.
     let engine = arguments.engine.as_ref().map(|_| BackEnd::Process);
     engine.or_else(|| arguments.back_end.map(Into::into))

@@ -38,8 +38,8 @@ pub(crate) fn collect_unfinished_runs(
             print_remark(text);
         }
     })?;
-    // Reports that were written without a node. The results of this node are in the catalogue by now.
-    let CompletedReports { told: mut completed, failed } = controlled.store.complete_open_runs();
+    // Completes reports that lack the results of a node, if these results are in the catalogue by now.
+    let CompletedReports { told: mut completed, failed } = controlled.store.complete_open_reports();
     let GatheredResults { left, troubles } =
         controlled.fleet.gather_results(SEGMENT_TIMEOUT, &|| !is_interrupted(), &mut |text: String| {
             completed.push(text);

@@ -36,18 +36,18 @@ pub(crate) fn become_controller(
     policies: RunPolicies,
     late: LateResults,
 ) -> Result<ControlledFleet<NatsFabric>, Error> {
-    request_precedence();
-    become_fleet_controller(place, catalogue, policies, late)
+    request_sender_priority();
+    open_controlled_fleet(place, catalogue, policies, late)
 }
 
 /// Gives this thread, and threads that it starts, the scheduling priority of senders. Otherwise the threads that renew
 /// the leases of senders on this machine could wait behind the senders for longer than a lease lasts.
-pub(crate) fn request_precedence() {
+pub(crate) fn request_sender_priority() {
     // Without CAP_SYS_NICE this fails, but then senders have no higher priority either.
     drop(sched::request_precedence());
 }
 
-fn become_fleet_controller(
+fn open_controlled_fleet(
     place: &FleetPlace,
     catalogue: RunCatalogue,
     policies: RunPolicies,
@@ -55,20 +55,20 @@ fn become_fleet_controller(
 ) -> Result<ControlledFleet<NatsFabric>, Error> {
     let store = RunResultStore::new(catalogue);
     // A fleet may be served for months, but the certificate of its controller expires earlier, so it is renewed.
-    place.keep_certificate_valid(place.controller_fabric()?)?;
+    place.start_certificate_renewal(place.controller_fabric()?)?;
     let fleet = open_controller(place, &store, policies, late)?;
     Ok(ControlledFleet { fleet, store, operator: Arc::new(RunRemarks::on_fleet(place)) })
 }
 
 /// Becomes a controller that leads the nodes of a configuration as long as the configuration is set.
-pub(crate) fn served_runs(
+pub(crate) fn open_served_runs(
     place: &FleetPlace,
     catalogue: RunCatalogue,
     terms: ServedTerms,
 ) -> Result<FleetRuns<NatsFabric>, Error> {
-    // No precedence is requested here: `serve` did so before its threads began, and the threads inherit it.
+    // No priority is requested here: `serve` did so before its threads began, and the threads inherit it.
     let controlled =
-        become_fleet_controller(place, catalogue, RunPolicies::default(), LateResults::OfKnownRuns)?;
+        open_controlled_fleet(place, catalogue, RunPolicies::default(), LateResults::OfKnownRuns)?;
     let place = place.clone();
     let store = controlled.store.clone();
     let reopen = move || {
@@ -85,8 +85,8 @@ fn open_controller(
     late: LateResults,
 ) -> Result<FleetExecutor<NatsFabric>, Error> {
     let noting = store.clone();
-    let mut identity = own_identity();
-    let presence = show_presence(place, &identity.controller);
+    let mut identity = new_controller_identity();
+    let presence = announce_presence(place, &identity.controller);
     if let Some(presence) = &presence {
         presence.place().clone_into(&mut identity.place);
     }
@@ -106,21 +106,22 @@ fn open_controller(
 }
 
 /// Shows other controllers of this machine that this one is alive. If that fails, they have to watch its record.
-fn show_presence(place: &FleetPlace, controller: &str) -> Option<ControllerPresence> {
+fn announce_presence(place: &FleetPlace, controller: &str) -> Option<ControllerPresence> {
     let directory = PresenceDirectory::open_directory(&place.directory().join("controllers"));
     let presence = directory.and_then(|directory| directory.announce_controller(controller));
     if let Err(error) = &presence {
         print_warning(
             "fleet",
             format_args!(
-                "{error}: if this command is killed, other controllers on this machine wait up to 15 s for its nodes"
+                "cannot announce this command to other controllers: {error}; if it is killed, those on this \
+                machine wait up to 15 s for its nodes"
             ),
         );
     }
     presence.ok()
 }
 
-fn own_identity() -> ControllerIdentity {
+fn new_controller_identity() -> ControllerIdentity {
     ControllerIdentity {
         controller: format!("{:016x}", identity::random_number()),
         user: identity::user_name(),

@@ -1,6 +1,6 @@
 //! `packetrig fleet fetch`: fetches captures of a run that stayed on its nodes.
 //!
-//! It leads no node, so it works during other runs.
+//! The command leads no node, so it works during other runs.
 
 use crate::args::FetchCaptures;
 use crate::commands::execution::open_catalogue;
@@ -21,7 +21,7 @@ use std::path::Path;
 
 /// A capture that is on a node, according to the report.
 struct RemoteCapture {
-    /// Its name in the report.
+    /// Name of the capture in the report.
     named: String,
     node: NodeName,
     file: String,
@@ -40,7 +40,7 @@ pub(crate) fn fetch_captures(
     let directory = summary.directory.join("captures");
     private_files::create_directories(&directory)
         .map_err(|source| Error::Write { what: format!("to {}", directory.display()), source })?;
-    let remote = remote_captures(&report);
+    let remote = list_remote_captures(&report);
     if remote.is_empty() {
         output.write_line(format_args!("No node has a capture of run {id}."));
     }
@@ -71,12 +71,12 @@ pub(crate) fn fetch_captures(
     Ok(if failed { CommandExit::World } else { CommandExit::Ok })
 }
 
-fn remote_captures(report: &RunReport) -> Vec<RemoteCapture> {
-    report.captures.iter().filter_map(|capture| remote_capture(report, &capture.file)).collect()
+fn list_remote_captures(report: &RunReport) -> Vec<RemoteCapture> {
+    report.captures.iter().filter_map(|capture| parse_remote_capture(report, &capture.file)).collect()
 }
 
 /// `NODE:/path/file` is on that node; everything else is on this machine, also a path with a colon in it.
-fn remote_capture(report: &RunReport, named: &str) -> Option<RemoteCapture> {
+fn parse_remote_capture(report: &RunReport, named: &str) -> Option<RemoteCapture> {
     let (node, path) = named.split_once(':')?;
     let is_node = report.nodes.iter().any(|row| row.node == node) && path.starts_with('/');
     // The last part only: the report comes from nodes too, and must not lead to another directory here.
@@ -104,7 +104,10 @@ fn fetch_remote_capture(
             let elapsed = Nanos::new(clock::monotonic_ns() - began);
             let is_first = last.replace(progress).is_none();
             if is_first && progress.resumed_at > 0 && !is_quiet {
-                print_remark(format_args!("{}: resumes at {} B", capture.file, progress.resumed_at));
+                print_remark(format_args!(
+                    "{}: the fetch resumes at {} B",
+                    capture.file, progress.resumed_at
+                ));
             }
             if line.is_due(elapsed) {
                 line.show_progress_line(elapsed, format_progress(capture, progress, elapsed));

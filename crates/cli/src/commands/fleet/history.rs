@@ -36,7 +36,7 @@ pub(crate) fn show_history(
     for life in &mut lives {
         life.entries.retain(|entry| entry.at >= since_ns);
     }
-    // Without entries since then, the node is still there: only a name that no list has is an error.
+    // A node without entries since then is still shown: only a name that is in no list is an error.
     if let Some(node) = arguments.node.as_ref().filter(|_| lives.is_empty()) {
         return Err(Error::Usage(format!("the fleet has never had a node called {node}")));
     }
@@ -54,10 +54,10 @@ pub(crate) fn show_history(
 }
 
 fn read_node_lives(place: &FleetPlace, only: Option<&str>) -> Result<Vec<NodeLife>, Error> {
-    let enrolled = place.open_authority()?.enrolled_nodes()?;
+    let enrolled = place.open_authority()?.read_enrolled_nodes()?;
     let history = place.node_history();
     let presence = place.read_presence();
-    let seen = presence.as_ref().map(last_seen).unwrap_or_default();
+    let seen = presence.as_ref().map(last_recorded_hellos).unwrap_or_default();
     // Removed nodes have a history and no enrolment; nodes that joined before `fleet up` kept one have no history.
     let mut names: BTreeSet<NodeName> = history.list_nodes()?.into_iter().collect();
     names.extend(enrolled.keys().chain(seen.keys()).cloned());
@@ -70,7 +70,7 @@ fn read_node_lives(place: &FleetPlace, only: Option<&str>) -> Result<Vec<NodeLif
 }
 
 /// Time and version of each node's last hello.
-fn last_seen(presence: &FleetPresence) -> BTreeMap<NodeName, LastRecordedHello> {
+fn last_recorded_hellos(presence: &FleetPresence) -> BTreeMap<NodeName, LastRecordedHello> {
     let rows = presence.nodes.iter();
     let seen = rows.map(|row| {
         // The file has ages and one time. Their difference is the time of each hello.
@@ -148,9 +148,9 @@ fn describe_event(event: &NodeEvent) -> String {
         NodeEvent::Joined => "joined the fleet".to_owned(),
         NodeEvent::Removed => "was removed from the fleet".to_owned(),
         NodeEvent::Started { version } => format!("agent started, packetrig {version}"),
-        NodeEvent::VersionChanged { from, to } => format!("packetrig {from} became {to}"),
-        NodeEvent::PortsChanged { from, to } => format!("ports `{from}` became `{to}`"),
-        NodeEvent::ClockChanged { from, to } => format!("clock {from} became {to}"),
+        NodeEvent::VersionChanged { from, to } => format!("packetrig was changed from {from} to {to}"),
+        NodeEvent::PortsChanged { from, to } => format!("ports changed from `{from}` to `{to}`"),
+        NodeEvent::ClockChanged { from, to } => format!("clock changed from {from} to {to}"),
         NodeEvent::Lost => "lost: silent for 10 s".to_owned(),
         NodeEvent::Back { silent } => format!("reported again after {:.0} s", silent.as_u64() as f64 / 1e9),
         NodeEvent::Run(run) => describe_node_run(run),

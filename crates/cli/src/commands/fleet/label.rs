@@ -13,7 +13,7 @@ pub(crate) fn label_node(arguments: &LabelNode, output: &mut CommandOutput) -> R
     let authority = place.open_authority()?;
     let node = NodeName(arguments.node.clone());
     // Removes the node from a map that was just read; the node stays enrolled.
-    let Some(enrolled) = authority.enrolled_nodes()?.remove(&node) else {
+    let Some(enrolled) = authority.read_enrolled_nodes()?.remove(&node) else {
         return Err(Error::Usage(format!(
             "the fleet has no node called {node}; `packetrig fleet status` lists the nodes"
         )));
@@ -43,7 +43,7 @@ fn warn_of_overruled_labels(place: &FleetPlace, node: &NodeName, labels: &Operat
     let Some(row) = rows.iter().find(|row| row.node == *node) else { return };
     for label in labels.overruled_labels(&row.hello) {
         print_remark(format_args!(
-            "`{label}` has no effect on {node}: the owner of the machine set that key"
+            "label `{label}` has no effect on {node}: the owner of the machine has set the same key"
         ));
     }
 }

@@ -1,6 +1,6 @@
 //! Listens to nodes as long as `fleet up` runs, so that `fleet status` has an answer at once, and keeps their history.
 //!
-//! It sends nothing. It writes a file with the time of each node's last hello, so that readers of the file
+//! The listener sends nothing. It writes a file with the time of each node's last hello, so that readers of the file
 //! see the age of the information.
 
 use super::lead_reader::{LeadReader, ShownLeads};
@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Interval between two writes of the file. It is longer with a thousand nodes and more, so that the cost per second stays.
+/// Interval between two writes of the file. It grows with every thousand nodes, so that the cost per
+/// second stays the same.
 const PRESENCE_WRITE_INTERVAL: Nanos = Nanos::from_secs(1);
 const NODES_PER_SECOND: usize = 1000;
 /// Time between two attempts to subscribe at a server that refuses.
@@ -74,7 +75,8 @@ impl PresenceListener {
     fn new(place: FleetPlace, over: Arc<AtomicBool>) -> Self {
         let began = monotonic_now();
         let mut watcher = NodeWatcher::default();
-        // A restart of `fleet up` must not make the history of a node: without its past, every node would seem to start now.
+        // A restart of `fleet up` must not add events to the history of nodes: without the remembered rows, every
+        // node would seem to start now.
         let remembered = place.read_presence().map(FleetPresence::with_current_ages).unwrap_or_default();
         for row in &remembered {
             watcher.restore_node(&row.node, &row.hello, row.silent, began);
@@ -109,8 +111,8 @@ impl PresenceListener {
         }
     }
 
-    /// Receives hellos until it is over or the connection is lost. It polls instead of waiting for each hello: a thousand nodes must not
-    /// wake it more often than ten.
+    /// Receives hellos until the watch ends or the connection is lost. It polls instead of waiting for each hello: a
+    /// thousand nodes must not wake it more often than ten.
     fn listen_to_nodes(&mut self, observer: &FleetObserver) {
         // The first file comes after a whole interval: before it, few nodes have sent a hello, and readers
         // would see an empty fleet.
@@ -136,12 +138,12 @@ impl PresenceListener {
                 self.refresh_node_leads();
                 self.write_presence();
                 due = monotonic_now()
-                    + Nanos::new(PRESENCE_WRITE_INTERVAL.as_u64() * self.completed_write_intervals());
+                    + Nanos::new(PRESENCE_WRITE_INTERVAL.as_u64() * self.write_interval_factor());
             }
         }
     }
 
-    fn completed_write_intervals(&self) -> u64 {
+    fn write_interval_factor(&self) -> u64 {
         let nodes = self.members.iter().count() + self.remembered.len();
         // The file has a row for each node, so its cost grows with their number.
         (nodes / NODES_PER_SECOND) as u64 + 1
@@ -165,7 +167,7 @@ impl PresenceListener {
 
     fn write_presence(&mut self) {
         // Lost nodes are detected here, because they send no hello.
-        let lost = self.watcher.pop_newly_lost(monotonic_now());
+        let lost = self.watcher.take_newly_lost_nodes(monotonic_now());
         self.record_events(lost.into_iter().map(|node| (node, NodeEvent::Lost)).collect());
         let here = monotonic_now();
         let mut nodes = self.members.member_rows(here);
@@ -173,7 +175,7 @@ impl PresenceListener {
         // Once a node has sent a hello to this process, its row from the earlier process is not needed any more.
         self.remembered.retain(|row| !heard.contains(&row.node));
         nodes.extend(self.remembered.iter().map(|row| row.clone().with_added_age(here.since(self.began))));
-        let written = self.place.write_presence(&FleetPresence::capture_presence(nodes));
+        let written = self.place.write_presence(&FleetPresence::take_snapshot(nodes));
         // Reported once, because the file is written every second.
         if let Err(error) = written
             && !std::mem::replace(&mut self.has_complained, true)

@@ -69,11 +69,11 @@ fn not_on_fleet_error() -> Error {
 /// A request of `fleet probe`, for any method.
 struct ProbeRequest<'a> {
     method: &'static str,
-    /// Hosts that are no nodes.
+    /// Hosts that are not nodes.
     hosts: Vec<&'a str>,
     /// Probes of a train and the gap between them.
     train: Option<(u32, Nanos)>,
-    /// The time of each pair, if it has its own time.
+    /// Time slot of each pair, if the user gave one; otherwise the default applies.
     slot: Option<Nanos>,
     nodes: &'a ProbingNodes,
     schedule: &'a ProbingSchedule,
@@ -246,16 +246,16 @@ fn unknown_node_error(name: &str) -> Error {
     }
 }
 
-/// A node with the port that it probes from and is probed at.
 fn node_names(nodes: &[ProbedNode]) -> Vec<String> {
     nodes.iter().map(|node| node.name.clone()).collect()
 }
 
 /// True if this is the name of the port's interface, or one of its labels.
-fn is_port_called(port: &OfferedPort, wanted: &str) -> bool {
+fn has_name_or_label(port: &OfferedPort, wanted: &str) -> bool {
     port.interface == wanted || port.labels.iter().any(|label| label == wanted)
 }
 
+/// A node with the port that it sends probes from and is probed at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ProbedNode {
     name: String,
@@ -269,7 +269,7 @@ impl ProbedNode {
         let name = &row.node.0;
         let ports = row.hello.ports.iter();
         let wanted: Vec<&OfferedPort> =
-            ports.filter(|port| through.is_none_or(|wanted| is_port_called(port, wanted))).collect();
+            ports.filter(|port| through.is_none_or(|wanted| has_name_or_label(port, wanted))).collect();
         let with_address: Vec<(&OfferedPort, IpAddr)> =
             wanted.iter().filter_map(|port| Some((*port, default_address(port)?))).collect();
         match with_address[..] {
@@ -296,7 +296,7 @@ impl ProbedNode {
 /// The first IPv4 address, otherwise the first IPv6 address.
 fn default_address(port: &OfferedPort) -> Option<IpAddr> {
     let mut addresses = port.addresses.clone();
-    // A stable sort: the order of the kernel within each family.
+    // The sort is stable, so it keeps the order of the kernel within each family.
     addresses.sort_by_key(IpAddr::is_ipv6);
     addresses.first().copied()
 }

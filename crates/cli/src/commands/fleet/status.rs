@@ -50,7 +50,7 @@ pub(crate) fn show_status(arguments: &StatusArgs, output: &mut CommandOutput) ->
 /// Rows of the nodes in the file of `fleet up` that still belong to the fleet.
 fn select_enrolled_rows(place: &FleetPlace, presence: FleetPresence) -> Result<Vec<MemberRow>, Error> {
     // The file may still have nodes that were removed, and it has no labels of the operator.
-    let enrolled = place.open_authority()?.enrolled_nodes()?;
+    let enrolled = place.open_authority()?.read_enrolled_nodes()?;
     let mut rows = presence.with_current_ages();
     rows.retain(|row| enrolled.contains_key(&row.node));
     for row in &mut rows {
@@ -65,11 +65,11 @@ pub(crate) fn build_nodes_json(place: &FleetPlace) -> Result<Value, Error> {
     let presence = place.read_presence();
     let age_ms = presence.as_ref().map(|presence| presence.age().as_u64() / 1_000_000);
     let rows = presence.map_or_else(|| Ok(Vec::new()), |presence| select_enrolled_rows(place, presence))?;
-    let known = place.open_authority()?.node_names()?;
+    let known = place.open_authority()?.list_node_names()?;
     // A node that joined and never reported is in no hello, and must not be missing from the list.
     let silent: Vec<&NodeName> =
         known.iter().filter(|node| rows.iter().all(|row| row.node != **node)).collect();
-    let server = place.read_health().map(|health| {
+    let server = place.read_broker_health().map(|health| {
         json!({
             "failure": health.failure,
             "disk_free_bytes": health.disk_free,
@@ -109,8 +109,8 @@ fn print_member_rows(
     if arguments.json {
         return Ok(output.write_json(&rows)?);
     }
-    let server = place.read_health().map(|health| describe_server_state(&health)).unwrap_or_default();
-    let known = place.open_authority()?.node_names()?;
+    let server = place.read_broker_health().map(|health| describe_server_state(&health)).unwrap_or_default();
+    let known = place.open_authority()?.list_node_names()?;
     let nodes = format_nodes_table(rows, &known, output.style().width());
     // ECMA-48: clears the screen and puts the cursor at its top left, so that the display changes in place.
     let clear = if output.style().is_coloured() && arguments.watch { "\x1b[2J\x1b[H" } else { "" };
@@ -197,7 +197,7 @@ fn build_node_cells(row: &MemberRow) -> Vec<String> {
     // The hello names only the run; the lead names its user, too.
     let state = match (&row.lead, &hello.busy) {
         (Some(lead), _) => {
-            format!("run {} of {}@{} since {}", lead.run, lead.user, lead.host, lead.since_text())
+            format!("run {} of {}@{} since {}", lead.run, lead.user, lead.host, lead.start_time_text())
         }
         (None, Some(head)) => format!("run {}", head.run),
         (None, None) => "idle".to_owned(),

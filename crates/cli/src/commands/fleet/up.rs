@@ -2,7 +2,7 @@
 //! soon as it is up again.
 
 use super::presence::PresenceWatch;
-use super::{make_join_line, request_precedence};
+use super::{make_join_line, request_sender_priority};
 use crate::args::UpArgs;
 use crate::commands::is_interrupted;
 use crate::error::Error;
@@ -29,7 +29,7 @@ use std::time::{Duration, SystemTime};
 const SERVER_STORE_BYTES: u64 = 2 << 30;
 /// Pause after a certificate could not be renewed.
 const RENEWAL_RETRY_PAUSE: Nanos = Nanos::from_secs(5);
-/// After a signal, threads that have not ended by then are left behind.
+/// Time after a signal for threads to end. After it, the process exits even if some still run.
 const THREAD_END_TIMEOUT: Duration = Duration::from_millis(800);
 /// Interval between two checks of signals, the server and the nodes.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -38,8 +38,8 @@ pub(crate) fn run_message_server(
     arguments: &UpArgs,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    // The message server inherits it.
-    request_precedence();
+    // The message server inherits this priority.
+    request_sender_priority();
     let place = FleetPlace::from_arguments(&arguments.place)?;
     let authority = Arc::new(place.open_authority()?);
     // This comes before any thread of this process reads from the network.
@@ -51,7 +51,7 @@ pub(crate) fn run_message_server(
         wall_clock_seconds(),
     )?;
     signal::latch_end_signals()?;
-    exit_soon_after_signal()?;
+    start_exit_watchdog()?;
     // The enrolment server shares this broker and admits nodes on its own threads. With `--cluster` the broker
     // is `None`.
     let broker = start_broker(isolation, arguments, &place, &authority, certificate.security())?;
@@ -99,7 +99,7 @@ fn watch_until_signal(
     while !is_interrupted() {
         std::thread::sleep(SIGNAL_POLL_INTERVAL);
         // The directory is polled, because `fleet remove` is another process that only changes files.
-        nodes.check_server(place, broker, authority);
+        nodes.report_problems_and_update_nodes(place, broker, authority);
         if monotonic_now() >= renew_at {
             renew_at = keep_certificate_valid(certificate, broker, enrolment);
         }
@@ -113,7 +113,8 @@ fn watch_until_signal(
 fn print_first_invitation(arguments: &UpArgs, line: &JoinLine, output: &mut CommandOutput) {
     let nodes = if arguments.uses == 1 { "one node".to_owned() } else { format!("{} nodes", arguments.uses) };
     output.write_line(format_args!(
-        "\nOn the other machine, with this line in a file (it admits {nodes} within {}):\n\n{line}\n\n  \
+        "\nOn the other machine, write this line to a file (it admits {nodes} within {}):\n\n{line}\n\n\
+         Then start the agent there:\n\n  \
          packetrig agent --name NAME --join FILE\n\n\
          `packetrig fleet invite` prints a line for more nodes.\n",
         arguments.valid
@@ -124,10 +125,11 @@ fn monotonic_now() -> MonoTime {
     MonoTime::from_nanos(clock::monotonic_ns())
 }
 
-/// Ends the program soon after a signal, whatever its threads wait for: a message server that hangs, a disk, a name. They write each
-/// file as a whole or not at all, and the kernel ends the message server with its keeper.
+/// Starts a thread that ends the program soon after a signal, even if other threads wait for a hanging message
+/// server, a disk or a name lookup. All threads write each file as a whole or not at all, and the kernel ends the
+/// message server with its keeper.
 #[expect(clippy::exit, reason = "the main thread may be what waits")]
-fn exit_soon_after_signal() -> Result<(), Error> {
+fn start_exit_watchdog() -> Result<(), Error> {
     let watching = std::thread::Builder::new().name("end".to_owned()).spawn(|| {
         while !is_interrupted() {
             std::thread::sleep(SIGNAL_POLL_INTERVAL / 2);
@@ -142,16 +144,16 @@ fn exit_soon_after_signal() -> Result<(), Error> {
 
 fn start_health_watch(place: &FleetPlace) -> Result<HealthWatch, Error> {
     let directory = place.broker_directory();
-    Ok(HealthWatch::start_thread(place.controller_fabric()?, &directory)
+    Ok(HealthWatch::start_watching(place.controller_fabric()?, &directory)
         .map_err(packetrig_fleet_io::Error::Thread)?)
 }
 
 /// Saves the state of the server for `fleet status`, and restarts the server if that helps.
 fn handle_server_health(found: &BrokerHealth, place: &FleetPlace, broker: &Mutex<Option<MessageServer>>) {
-    place.write_health(found);
+    place.write_broker_health(found);
     if let Some(broker) = lock_mutex(broker).as_ref().filter(|_| found.needs_restart) {
         // After a full disk, the store works again only after a restart (`BrokerHealth::needs_restart`).
-        print_warning("fleet", "the store of the message server does not work: the server is started again");
+        print_warning("fleet", "the store of the message server does not work; the server is restarted");
         broker.restart_server();
     }
 }
@@ -189,7 +191,7 @@ fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The address that nodes most likely reach: IPv4 first.
 fn guess_local_address() -> Result<String, Error> {
-    // Global addresses only: a link-local one needs the name of an interface, which differs on each machine.
+    // Only global addresses count: a link-local one needs the name of an interface, which differs on each machine.
     let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.global_addresses()?;
     // IPv4 first, because a line with an address that a node cannot reach is worth nothing.
     let best = addresses.iter().find(|ip| ip.is_ipv4()).or_else(|| addresses.first());
@@ -216,8 +218,8 @@ fn certificate_names(host: &str) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Prepares the message server, which takes the right to change users, and leaves this process the rights that it needs from now on.
-/// `None` with `--cluster`.
+/// Prepares the message server, which takes the right to change users, and leaves this process the rights that it needs
+/// from now on. `None` with `--cluster`.
 fn drop_unneeded_rights(arguments: &UpArgs, place: &FleetPlace) -> Result<Option<ServerIsolation>, Error> {
     let ports = [arguments.listen.port(), arguments.enrol.port()];
     let kept = sandbox::needs::broker_capabilities(place.directory(), &ports);
@@ -290,7 +292,7 @@ fn start_enrolment(
     let broker = Arc::clone(broker);
     let place = place.clone();
     let on_join = Arc::new(move |node: &packetrig_report::NodeName| {
-        let admitted = known.admitted_node(node).map_err(|error| error.to_string())?;
+        let admitted = known.read_admitted_node(node).map_err(|error| error.to_string())?;
         // This comes before the node gets its answer: an admitted node logs in at once.
         if let Some((broker, admitted)) = lock_mutex(&broker).as_ref().zip(admitted) {
             broker.admit_node(&admitted).map_err(|error| error.to_string())?;
@@ -312,7 +314,7 @@ struct AnnouncedNodes {
 
 impl AnnouncedNodes {
     /// Reports problems of the server, and updates its list of nodes if another process has removed or added some.
-    fn check_server(
+    fn report_problems_and_update_nodes(
         &mut self,
         place: &FleetPlace,
         broker: &Mutex<Option<MessageServer>>,
@@ -324,7 +326,7 @@ impl AnnouncedNodes {
             let directory = place.directory().display();
             print_warning("fleet", format_args!("message server in {directory}: {trouble}"));
         }
-        // After a failure, `as_of` is unchanged, so the next look tries again.
+        // After a failure, `as_of` is unchanged, so the next check tries again.
         if let Err(error) = self.announce_nodes(broker, authority) {
             let text = format_args!(
                 "cannot update the list of nodes that the message server admits: {error}; `fleet up` tries again"
@@ -342,7 +344,7 @@ impl AnnouncedNodes {
         let nodes = authority.list_admitted_nodes()?;
         // The directory also changes when labels change, and then the server needs no update.
         if self.nodes.as_ref() != Some(&nodes) {
-            broker.set_allowed_nodes(&nodes, authority.system_user_credentials()?)?;
+            broker.set_allowed_nodes(&nodes, authority.load_system_user_credentials()?)?;
         }
         self.nodes = Some(nodes);
         self.as_of = changed;

@@ -1,7 +1,7 @@
 //! `packetrig flows compare`.
 
-use super::top::name_grouping;
-use super::values::{group_json, group_text, or_dash, sampling_remark};
+use super::top::grouping_with_names;
+use super::values::{group_json, group_text, sampling_remark, text_or_dash};
 use crate::args::CompareFlows as Arguments;
 use crate::error::Error;
 use crate::numbers::{format_count, format_scaled};
@@ -27,7 +27,7 @@ pub(super) fn compare_flows(arguments: &Arguments, output: &mut CommandOutput) -
     let names = arguments.filter.read_names()?;
     let filter = arguments.filter.to_flow_filter(&names)?;
     let question = CompareQuestion {
-        grouping: name_grouping(&arguments.by, &names)?,
+        grouping: grouping_with_names(&arguments.by, &names)?,
         order: arguments.order.into(),
         most: arguments.most,
         only: arguments.only.iter().copied().map(ChangeKind::from).collect(),
@@ -55,7 +55,7 @@ pub(super) fn compare_flows(arguments: &Arguments, output: &mut CommandOutput) -
     Ok(())
 }
 
-/// The files of both sides: of two windows of the same records, which are one list, or of two places.
+/// Lists the files of both sides. Two windows of the same records share one list; two places have one list each.
 fn list_compared_files(arguments: &Arguments) -> Result<(ListedFiles, Option<ListedFiles>), Error> {
     let places = &arguments.places;
     match (arguments.a.zip(arguments.b), &places[..]) {
@@ -131,7 +131,7 @@ const fn change_kind_name(kind: ChangeKind) -> &'static str {
     }
 }
 
-/// Rate of the second side divided by rate of the first side; nothing if one of them is zero.
+/// Rate of the second side divided by the rate of the first side; `None` if one of them is zero.
 fn change_factor(answer: &CompareAnswer, sums: [GroupTotals; 2], order: TopOrder) -> Option<f64> {
     let [before, after] = [0, 1].map(|side| answer.group_rate(side, sums[side], order));
     (before > 0.0 && after > 0.0).then(|| after / before)
@@ -153,7 +153,7 @@ fn changes_table(question: &CompareQuestion, answer: &CompareAnswer) -> String {
     };
     let rows = answer.changes.iter().map(|change| {
         let values = grouping.parts().iter().zip(&change.values);
-        let values = values.map(|(part, value)| or_dash(group_text(part, value)));
+        let values = values.map(|(part, value)| text_or_dash(group_text(part, value)));
         values.chain([change_kind_name(change.kind).to_owned()]).chain(rate_cells(change.sums)).collect()
     });
     let mut all = vec![String::new(); grouping.parts().len() + 1];
@@ -175,14 +175,14 @@ fn change_kinds_line(answer: &CompareAnswer) -> String {
     }
 }
 
-/// Three decimals: more would only be noise of binary fractions.
-fn round_decimals(number: f64) -> f64 {
+/// Rounds to three decimals: further decimals would only show errors of binary fractions.
+fn round_to_3_decimals(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0
 }
 
 /// The numbers of a side, in the order of [`SIDE_COLUMN_NAMES`].
 fn side_numbers(answer: &CompareAnswer, side: usize, sum: GroupTotals) -> [Value; 5] {
-    let rate = |order| round_decimals(answer.group_rate(side, sum, order)).into();
+    let rate = |order| round_to_3_decimals(answer.group_rate(side, sum, order)).into();
     [sum.flows.into(), sum.packets.into(), sum.bytes.into(), rate(TopOrder::Packets), rate(TopOrder::Bytes)]
 }
 
@@ -197,12 +197,12 @@ fn change_json(parts: &[GroupPart], order: TopOrder, answer: &CompareAnswer, cha
         ("change", change_kind_name(change.kind).into()),
         ("a", a),
         ("b", b),
-        ("difference", json!(round_decimals(answer.rate_change(change.sums, order)))),
-        ("factor", json!(change_factor(answer, change.sums, order).map(round_decimals))),
+        ("difference", json!(round_to_3_decimals(answer.rate_change(change.sums, order)))),
+        ("factor", json!(change_factor(answer, change.sums, order).map(round_to_3_decimals))),
     ];
     // Each line repeats this value, because JSON lines have no place for remarks about all lines.
     let uncompared =
-        answer.uncompared_rate.map(|rate| ("uncompared_below".to_owned(), json!(round_decimals(rate))));
+        answer.uncompared_rate.map(|rate| ("uncompared_below".to_owned(), json!(round_to_3_decimals(rate))));
     Value::Object(
         values.chain(uncompared).chain(others.map(|(name, value)| (name.to_owned(), value))).collect(),
     )
@@ -211,9 +211,9 @@ fn change_json(parts: &[GroupPart], order: TopOrder, answer: &CompareAnswer, cha
 fn change_csv(parts: &[GroupPart], order: TopOrder, answer: &CompareAnswer, change: &GroupChange) -> String {
     let values = parts.iter().zip(&change.values).map(|(part, value)| csv_field(&group_text(part, value)));
     let numbers = [0, 1].into_iter().flat_map(|side| side_numbers(answer, side, change.sums[side]));
-    let factor = change_factor(answer, change.sums, order).map(round_decimals);
+    let factor = change_factor(answer, change.sums, order).map(round_to_3_decimals);
     let last = [
-        round_decimals(answer.rate_change(change.sums, order)).to_string(),
+        round_to_3_decimals(answer.rate_change(change.sums, order)).to_string(),
         factor.map_or_else(String::new, |by| by.to_string()),
     ];
     let cells = values

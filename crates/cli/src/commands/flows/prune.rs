@@ -42,7 +42,7 @@ pub(in crate::commands) fn directory_limits(
     if limits.has_any_limit() && directory.is_none() {
         return Err(Error::Usage("--keep, --keep-for and --keep-free need --directory".into()));
     }
-    // The rule is that of logs: with room for one file only, the finished file would be removed while the
+    // The same rule holds for logs: with room for one file only, the finished file would be removed while the
     // next one is still small.
     let file_bytes = ParquetOptions::new("").file_bytes as u64;
     if limits.bytes.is_some_and(|most| most < 2 * file_bytes) {

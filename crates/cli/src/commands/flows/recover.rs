@@ -27,7 +27,10 @@ pub(super) fn recover_directory(
 }
 
 /// Completes the files that a killed process left, and reports saved and lost records.
-pub(in crate::commands) fn recover_before(command: &str, directory: &Path) -> Result<RecoveredFiles, Error> {
+pub(in crate::commands) fn recover_killed_files(
+    command: &str,
+    directory: &Path,
+) -> Result<RecoveredFiles, Error> {
     let recovered = recover_before_writing(directory)?;
     if !recovered.is_empty() {
         print_remark(format_args!(

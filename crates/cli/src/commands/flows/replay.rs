@@ -6,16 +6,20 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::format_count;
 use crate::output::{CommandOutput, print_failure};
+use packetrig_flow_io::anonymise::{AnonymiserKey, RecordAnonymiser};
 use packetrig_flow_io::resend::{RecordSender, ResendError, ResentCounts};
 use packetrig_flow_store::scan::flow_files;
 use packetrig_flow_store::stored_records::{StoredRecord, for_each_record};
 use packetrig_plan::recording::ReplaySpeed;
-use packetrig_sys::{clock, signal};
+use packetrig_sys::{clock, private_files, signal};
 use std::io;
 use std::ops::ControlFlow;
+use std::path::Path;
 
 /// Longest sleep between two looks at signals and at messages that wait.
 const SIGNAL_CHECK_INTERVAL_NS: u64 = 100_000_000;
+/// Size limit of the file with the key of `--anonymise`.
+const MAX_KEY_FILE_BYTES: u64 = 256;
 
 pub(super) fn replay_records(
     arguments: &Arguments,
@@ -24,9 +28,10 @@ pub(super) fn replay_records(
     let filter = arguments.filter.to_flow_filter(&*arguments.filter.read_names()?)?;
     let files = flow_files(&arguments.places)?;
     signal::latch_end_signals()?;
+    let anonymiser = arguments.anonymise.as_deref().map(read_anonymiser).transpose()?;
     let sender = RecordSender::open_target(&arguments.export, arguments.domain, arguments.biflow)?;
-    let mut replay = RecordReplay { sender, pace: ReplayPace::new(arguments), failure: None };
-    for_each_record(&files, &filter, &mut |records| replay.send_records(&records))?;
+    let mut replay = RecordReplay { sender, anonymiser, pace: ReplayPace::new(arguments), failure: None };
+    for_each_record(&files, &filter, &mut |records| replay.send_records(records))?;
     let RecordReplay { sender, failure, .. } = replay;
     let finished = failure.map_or(Ok(()), Err).and_then(|()| sender.finish_sending(clock::wall_clock_ns()));
     let target = arguments.export.to_string();
@@ -55,20 +60,33 @@ fn summary_line(target: &str, counts: &ResentCounts) -> String {
     )
 }
 
+/// Reads the key of `--anonymise`.
+fn read_anonymiser(file: &Path) -> Result<RecordAnonymiser, Error> {
+    let name = file.display();
+    let text = private_files::read_secret(file, MAX_KEY_FILE_BYTES)
+        .map_err(|why| Error::Usage(format!("cannot read the key of --anonymise in {name}: {why}")))?;
+    let key: AnonymiserKey = text.trim().parse().map_err(|why| Error::Usage(format!("{name}: {why}")))?;
+    Ok(RecordAnonymiser::new(&key))
+}
+
 struct RecordReplay {
     sender: RecordSender,
+    anonymiser: Option<RecordAnonymiser>,
     pace: ReplayPace,
     failure: Option<io::Error>,
 }
 
 impl RecordReplay {
-    fn send_records(&mut self, records: &[StoredRecord]) -> ControlFlow<()> {
-        for (record, _) in records {
-            let due_ns = self.pace.due_ns(record.first_ns());
+    fn send_records(&mut self, records: Vec<StoredRecord>) -> ControlFlow<()> {
+        for (mut record, _) in records {
+            if let Some(anonymiser) = &mut self.anonymiser {
+                anonymiser.anonymise_record(&mut record);
+            }
+            let due_ns = self.pace.next_due_ns(record.first_ns());
             if !self.wait_until(due_ns) {
                 return ControlFlow::Break(());
             }
-            if let Err(error) = self.sender.send_record(record, clock::wall_clock_ns()) {
+            if let Err(error) = self.sender.send_record(&record, clock::wall_clock_ns()) {
                 self.failure = Some(error);
                 return ControlFlow::Break(());
             }
@@ -76,7 +94,8 @@ impl RecordReplay {
         ControlFlow::Continue(())
     }
 
-    /// Waits, and sends the messages that wait long enough meanwhile. Returns false at a signal or failure.
+    /// Waits until `due_ns`, and meanwhile sends messages that have waited long enough. Returns false after a
+    /// signal or a failure.
     fn wait_until(&mut self, due_ns: Option<u64>) -> bool {
         loop {
             if is_interrupted() {
@@ -93,7 +112,7 @@ impl RecordReplay {
     }
 }
 
-/// When each record is sent.
+/// Computes when each record is sent.
 struct ReplayPace {
     /// Number of records per second.
     rate: Option<u32>,
@@ -117,7 +136,7 @@ impl ReplayPace {
 
     /// Departure time on the monotonic clock; `None` sends at once. A record that began before the first
     /// record is late, and is sent at once.
-    fn due_ns(&mut self, start_ns: u64) -> Option<u64> {
+    fn next_due_ns(&mut self, start_ns: u64) -> Option<u64> {
         let first_ns = *self.first_ns.get_or_insert(start_ns);
         // The time is computed from the beginning for each record, so that errors do not add up.
         let after_ns = match (self.rate, self.speed) {

@@ -1,7 +1,7 @@
 //! `packetrig flows top --bucket`: how the largest groups change over time.
 
 use super::utc_time_text;
-use super::values::{group_json, group_text, or_dash};
+use super::values::{group_json, group_text, text_or_dash};
 use crate::args::FlowTop as Arguments;
 use crate::error::Error;
 use crate::numbers::{format_count, format_scaled};
@@ -32,7 +32,9 @@ pub(super) fn show_series(
     output: &mut CommandOutput,
 ) -> Result<TopAnswer, Error> {
     if !question.order.is_sum_order() {
-        return Err(Error::Usage("--bucket shows sums: order by bytes, packets or flows".into()));
+        return Err(Error::Usage(
+            "--bucket shows sums: use --order bytes, --order packets or --order flows".into(),
+        ));
     }
     let found = top_series(files, filter, question, step).map_err(|error| match error {
         NoSeriesReason::Read(error) => error.into(),
@@ -64,7 +66,7 @@ fn for_each_step(found: &TopSeries, mut each: impl FnMut(u64, &[GroupValue], Gro
         for (group, sums) in found.top.groups.iter().zip(&found.series) {
             each(at_ns, &group.values, sums[step]);
         }
-        // The step behind the last one may be beyond the largest time.
+        // The step after the last one may be beyond the largest time.
         at_ns = at_ns.saturating_add(found.step_ns);
     }
 }
@@ -72,7 +74,7 @@ fn for_each_step(found: &TopSeries, mut each: impl FnMut(u64, &[GroupValue], Gro
 /// An amount in one step, as a rate.
 fn step_rate(found: &TopSeries, amount: u64) -> f64 {
     let rate = amount as f64 * NANOS_PER_SECOND / found.step_ns as f64;
-    // Three decimals: more would only be noise of binary fractions.
+    // The rate is rounded to three decimals: further decimals would only show errors of binary fractions.
     (rate * 1000.0).round() / 1000.0
 }
 
@@ -134,7 +136,7 @@ fn series_table(question: &TopQuestion, found: &TopSeries) -> String {
         names.chain(["flows", "packets", "IP bytes", "greatest", "at (UTC)", &over_time]).collect();
     let rows = found.top.groups.iter().zip(&found.series).map(|(group, sums)| {
         let values = question.grouping.parts().iter().zip(&group.values);
-        let values = values.map(|(part, value)| or_dash(group_text(part, value)));
+        let values = values.map(|(part, value)| text_or_dash(group_text(part, value)));
         // The first of several equal steps.
         let greatest =
             sums.iter().enumerate().rev().max_by_key(|(_, sum)| amount(**sum)).map_or(0, |(step, _)| step);

@@ -1,7 +1,7 @@
 //! `packetrig flows show`.
 
 use super::shown::ShownColumns;
-use super::values::{end_reason, is_icmp, protocol_with_type};
+use super::values::{end_reason_text, is_icmp, protocol_with_type};
 use super::{endpoint_text, utc_time_text};
 use crate::args::{ShowFlows as Arguments, ShownColumn};
 use crate::error::Error;
@@ -107,7 +107,7 @@ fn stream_records(arguments: &Arguments, output: &mut CommandOutput) -> Result<(
 /// Rows of a chunk as text, in one piece: a write per record would cost more than the reading.
 struct RenderedRows {
     text: String,
-    /// Where the text of each row ends.
+    /// End of each row in `text`.
     ends: Vec<usize>,
 }
 
@@ -137,7 +137,7 @@ fn print_table(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), 
     let is_usual = shown.columns.is_empty();
     let header = if is_usual { &DEFAULT_HEADINGS[..] } else { &header };
     let needed = if is_usual { &DEFAULT_COLUMNS[..] } else { &needed };
-    // Only these columns are read: Parquet files store each column apart.
+    // Only these columns are read: Parquet files store each column separately.
     let mut lines = Vec::new();
     let mut is_all = true;
     if let Some(order) = arguments.order {
@@ -176,9 +176,9 @@ fn read_needed_names(arguments: &Arguments) -> Result<Arc<FlowNames>, Error> {
         if let ShownColumn::Named(column) = column
             && !names.has_names_of_kind(column.kind)
         {
-            let wanted = column.kind.requested_file_name();
+            let wanted = column.kind.needed_file_description();
             return Err(Error::Usage(format!(
-                "--columns: `{}` needs {wanted}; name it by --names FILE",
+                "--columns: `{}` needs {wanted}; give it with --names FILE",
                 column.short
             )));
         }
@@ -230,12 +230,12 @@ impl StoredRow<'_> {
             format_count(self.cell_number("reversePacketDeltaCount")),
             format_count(self.cell_number("reverseOctetDeltaCount")),
             tcp_flags::tcp_flag_letters(flags),
-            end_reason(self.cell_number("flowEndReason")).into(),
+            end_reason_text(self.cell_number("flowEndReason")).into(),
         ]
     }
 }
 
-/// Finds the first records in an order.
+/// Finds the records that come first in this order, at most as many as the user wants.
 fn find_first_records<T>(
     arguments: &Arguments,
     shown: &ShownColumns<'_>,

@@ -1,7 +1,7 @@
 //! The columns that `packetrig flows show` prints: those of records, and the names of addresses, ports
 //! and systems in them.
 
-use super::values::{cell_text, or_dash};
+use super::values::{cell_text, text_or_dash};
 use crate::args::ShownColumn;
 use packetrig_flow::element::ElementKind;
 use packetrig_flow_store::json::append_cell;
@@ -81,7 +81,9 @@ impl ShownColumns<'_> {
     pub(super) fn row_cells(&self, chunk: &RowChunk, row: usize) -> Vec<String> {
         let cells = self.columns.iter().map(|column| match column {
             ShownColumn::Stored(column) => cell_text(column, chunk.column(column.name), row),
-            ShownColumn::Named(column) => or_dash(name_text(column.value_in_row(self.names, chunk, row))),
+            ShownColumn::Named(column) => {
+                text_or_dash(name_text(column.value_in_row(self.names, chunk, row)))
+            }
         });
         cells.collect()
     }

@@ -4,7 +4,7 @@ use super::values::sampling_remark;
 use super::{exporter_name, utc_time_text};
 use crate::args::FlowStats as Arguments;
 use crate::error::Error;
-use crate::numbers::{format_count, format_count_of, format_percent, format_scaled, per_second};
+use crate::numbers::{format_count, format_count_with_unit, format_percent, format_scaled, per_second};
 use crate::output::{CommandOutput, print_remark};
 use crate::protocols;
 use crate::table::format_table;
@@ -76,15 +76,16 @@ fn stats_text(files: usize, totals: &FlowTotals) -> String {
     let sum = &totals.sum;
     let mut text = format!(
         "{} of {} in {}\n",
-        format_count_of(totals.records, "record"),
-        format_count_of(sum.flows, "flow"),
-        format_count_of(files as u64, "file")
+        format_count_with_unit(totals.records, "record"),
+        format_count_with_unit(sum.flows, "flow"),
+        format_count_with_unit(files as u64, "file")
     );
     // Without a record there is no span, and no rate.
     let Some((first, last)) = totals.first_ns.zip(totals.last_ns) else { return text };
     let time = Nanos::new(last.saturating_sub(first));
     text.extend([format!("from {} to {} UTC ({time})\n", utc_time_text(first), utc_time_text(last))]);
-    // The rate counts whole frames, the load of links; bytes of IP leave out the headers below.
+    // The rate counts whole frames, because they are the load of links. The bytes of IP leave out the headers of
+    // lower layers.
     let bits = format_scaled(per_second(totals.frame_bytes.saturating_mul(8), time), "bit/s");
     let packets = format_scaled(per_second(sum.packets, time), "packets/s");
     text.extend([format!(
@@ -101,8 +102,8 @@ fn stats_text(files: usize, totals: &FlowTotals) -> String {
     }
     if totals.records_with_merges > 0 {
         text.extend([format!(
-            "{} records are of flows with packets that were merged before the meter and count as one: too \
-            few packets and bytes\n",
+            "{} records are of flows with packets that were merged before the meter and count as one, so their \
+            counts of packets and bytes are too low\n",
             format_count(totals.records_with_merges)
         )]);
     }

@@ -1,7 +1,7 @@
 //! `packetrig flows top`.
 
 use super::series;
-use super::values::{group_json, group_text, or_dash, sampling_remark};
+use super::values::{group_json, group_text, sampling_remark, text_or_dash};
 use crate::args::FlowTop as Arguments;
 use crate::error::Error;
 use crate::numbers::{format_count, format_percent, format_scaled};
@@ -52,7 +52,7 @@ pub(super) fn show_top_flows(arguments: &Arguments, output: &mut CommandOutput) 
     let files = flow_files(&arguments.places)?;
     let names = arguments.filter.read_names()?;
     let question = TopQuestion {
-        grouping: name_grouping(&arguments.by, &names)?,
+        grouping: grouping_with_names(&arguments.by, &names)?,
         order: arguments.order.into(),
         most: arguments.most,
         least_packets: arguments.min_packets,
@@ -75,8 +75,8 @@ pub(super) fn show_top_flows(arguments: &Arguments, output: &mut CommandOutput) 
     Ok(())
 }
 
-/// The grouping with the names that it needs.
-pub(super) fn name_grouping(by: &FlowGrouping, names: &Arc<FlowNames>) -> Result<FlowGrouping, Error> {
+/// Adds the names that a grouping needs.
+pub(super) fn grouping_with_names(by: &FlowGrouping, names: &Arc<FlowNames>) -> Result<FlowGrouping, Error> {
     by.clone().with_names(names).map_err(|error| Error::Usage(format!("--by: {error}")))
 }
 
@@ -147,7 +147,7 @@ fn groups_table(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
     let names = by.parts().iter().map(GroupPart::name);
     let header: Vec<_> = names.chain(["flows", "packets", "IP bytes", last]).collect();
     let groups = top.groups.iter().map(|TopGroup { values, has }| {
-        let values = by.parts().iter().zip(values).map(|(part, value)| or_dash(group_text(part, value)));
+        let values = by.parts().iter().zip(values).map(|(part, value)| text_or_dash(group_text(part, value)));
         values.chain(sum_cells(has, &top.total, order)).collect()
     });
     let about = if top.groups_are_estimated { "about " } else { "" };

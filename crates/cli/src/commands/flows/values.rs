@@ -32,14 +32,14 @@ fn number_text(column: &FlowColumn, number: u64) -> String {
         (_, ElementKind::Flag) => if number == 0 { "no" } else { "yes" }.to_owned(),
         ("protocolIdentifier", _) => protocol_name(number),
         ("tcpControlBits" | "reverseTcpControlBits", _) => tcp_flags::tcp_flag_letters(number),
-        ("flowEndReason", _) => end_reason(number).to_owned(),
+        ("flowEndReason", _) => end_reason_text(number).to_owned(),
         // Numbers without a unit are identifiers, such as ports: blanks between their digits would be wrong.
         _ if column.unit.is_empty() => number.to_string(),
         _ => format_count(number),
     }
 }
 
-/// The name of an IP protocol. The column has 64 bits in memory; a file could hold more than 8.
+/// Returns the name of an IP protocol, or the number itself if it exceeds 8 bits, which a file could contain.
 pub(super) fn protocol_name(number: u64) -> String {
     u8::try_from(number).map_or_else(|_| number.to_string(), protocols::protocol_name)
 }
@@ -54,7 +54,7 @@ pub(super) fn protocol_with_type(number: u64, type_and_code: u64) -> String {
     }
 }
 
-/// ICMP or ICMPv6.
+/// Returns true for ICMP and ICMPv6.
 pub(super) const fn is_icmp(protocol: u64) -> bool {
     matches!(protocol, 1 | 58)
 }
@@ -80,8 +80,8 @@ pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
     }
 }
 
-/// A dash means that the value is unknown.
-pub(super) fn or_dash(text: String) -> String {
+/// Returns the text, or a dash for an empty text: the value is unknown.
+pub(super) fn text_or_dash(text: String) -> String {
     if text.is_empty() { "–".to_owned() } else { text }
 }
 
@@ -98,13 +98,13 @@ pub(crate) fn group_json(part: &GroupPart, value: &GroupValue) -> serde_json::Va
 }
 
 /// IANA's numbers of `flowEndReason`, in words. After an active timeout, the flow continues in another record.
-pub(super) const fn end_reason(number: u64) -> &'static str {
+pub(super) const fn end_reason_text(number: u64) -> &'static str {
     match number {
         1 => "idle timeout",
         2 => "active timeout",
         3 => "end of flow",
         4 => "meter stopped",
-        5 => "no room",
+        5 => "lack of resources",
         _ => "–",
     }
 }

@@ -3,7 +3,7 @@
 use crate::args::CheckLog as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::numbers::{format_count, format_count_of};
+use crate::numbers::{format_count, format_count_with_unit};
 use crate::output::CommandOutput;
 use crate::table::format_table;
 use packetrig_link::DIRECTION_NAMES;
@@ -21,7 +21,7 @@ pub(super) fn check_log(arguments: &Arguments, output: &mut CommandOutput) -> Re
         output.write_json(&serde_json::json!({
             "complete": is_complete(&checked),
             "lost": checked.lost_copies(),
-            "lost_in_all": checked.lost_in_all(),
+            "lost_in_all": checked.total_lost_copies(),
             "doubt": checked.find_doubt(),
             "log": checked,
         }))?;
@@ -57,7 +57,7 @@ fn log_check_text(checked: &LogCheck) -> String {
             super::build_account_row("in files that exist", checked.frames),
             super::build_account_row("in files removed by retention", checked.removed_frames),
             super::build_account_row("dropped: kernel ring", checked.dropped_kernel),
-            super::build_account_row("dropped: our queue", checked.dropped_queue),
+            super::build_account_row("dropped: packetrig's queue", checked.dropped_queue),
             super::build_account_row("dropped: disk", checked.dropped_disk),
         ],
     );
@@ -66,7 +66,7 @@ fn log_check_text(checked: &LogCheck) -> String {
     let mut lines: Vec<String> = checked.findings.iter().map(describe_finding).collect();
     if checked.open_files > 0 {
         lines.push(format!(
-            "{} files are still being written, or were left by a killed log",
+            "{} files are still being written, or were left by a killed `packetrig log`",
             format_count(checked.open_files)
         ));
     }
@@ -80,7 +80,7 @@ fn log_check_text(checked: &LogCheck) -> String {
         Some(false) => "the log is not complete",
         None => "no frame is known to be missing, but the log may be incomplete",
     };
-    lines.push(format!("{}: {verdict}", format_count_of(checked.files, "file")));
+    lines.push(format!("{}: {verdict}", format_count_with_unit(checked.files, "file")));
     text + &lines.join("\n") + "\n"
 }
 
@@ -95,7 +95,7 @@ const fn is_log_change(finding: &LogFinding) -> bool {
     matches!(finding, LogFinding::Changed { .. } | LogFinding::IndexDamaged { .. } | LogFinding::IndexCut)
 }
 
-/// Describes which frames the log was to have: "complete" is about these only.
+/// Describes which frames the log should have: "complete" refers only to these.
 fn describe_directions(files: LoggedFiles) -> Option<String> {
     let arriving =
         "logged: frames that arrived; frames that this machine sent are in no file (--direction both)";
@@ -104,7 +104,7 @@ fn describe_directions(files: LoggedFiles) -> Option<String> {
         LoggedFiles { both: 0, .. } => arriving.to_owned(),
         LoggedFiles { arriving: 0, .. } => "logged: frames in both directions".to_owned(),
         LoggedFiles { arriving, both } => format!(
-            "logged: in {} files frames in both directions, in {} files only those that arrived",
+            "logged: frames in both directions in {} files, only frames that arrived in {} files",
             format_count(both),
             format_count(arriving)
         ),
@@ -120,8 +120,8 @@ fn describe_checksums(checksums: LogChecksums) -> String {
     }
     let mut text = format!(
         "checked: the numbers of frames, and checksums of {} and {} of the index",
-        format_count_of(files, "file"),
-        format_count_of(lines, "line")
+        format_count_with_unit(files, "file"),
+        format_count_with_unit(lines, "line")
     );
     if files_without + lines_without > 0 {
         let (files, lines) = (format_count(files_without), format_count(lines_without));
@@ -152,7 +152,7 @@ fn describe_tap_comparison(checked: &LogCheck) -> String {
         ]
     });
     let text = format_table(&["by the tap", "to copy", "mirrored", "logged", "lost"], rows);
-    match (checked.lost_in_all(), lost) {
+    match (checked.total_lost_copies(), lost) {
         (Some(lost), [None, None]) => {
             text + &format!("mirrored and not written, both directions: {}\n", format_count(lost))
         }
@@ -162,7 +162,7 @@ fn describe_tap_comparison(checked: &LogCheck) -> String {
 
 fn describe_doubt(doubt: LogDoubt) -> String {
     match doubt {
-        // Doubts widen what is unknown; they never turn a complete log into an incomplete one.
+        // A doubt makes more counts unknown. It never makes a complete log incomplete.
         LogDoubt::Older { frames } => format!(
             "the log has {} frames more than the tap had counted: the counters were read before the log ended, \
                 or the log holds other frames too; read the counters after the log has ended",
@@ -191,13 +191,13 @@ fn describe_finding(finding: &LogFinding) -> String {
         }
         LogFinding::IndexDamaged { line, why } => format!("index.jsonl was changed: line {line}: {why}"),
         LogFinding::IndexCut => {
-            "index.jsonl ends within a line: the log was killed, or the index is damaged".to_owned()
+            "index.jsonl ends within a line: `packetrig log` was killed, or the index is damaged".to_owned()
         }
         LogFinding::Skipped { file } => format!("file {file} is missing from the index"),
         LogFinding::Damaged { file, why } => format!("file {file} cannot be read: {why}"),
         LogFinding::Mended { file } => {
             format!(
-                "the log was killed while it wrote file {file}: frames that were not written yet are lost"
+                "`packetrig log` was killed while it wrote file {file}: frames that were not written yet are lost"
             )
         }
     }

@@ -58,9 +58,9 @@ fn answer_request(
     match method {
         "initialize" => Ok(build_introduction(&parameters["protocolVersion"])),
         "ping" => Ok(json!({})),
-        "tools/list" => {
-            Ok(json!({ "tools": tools::MCP_TOOLS.iter().map(tools::McpTool::describe).collect::<Vec<_>>() }))
-        }
+        "tools/list" => Ok(
+            json!({ "tools": tools::MCP_TOOLS.iter().map(tools::McpTool::to_protocol_json).collect::<Vec<_>>() }),
+        ),
         "tools/call" => call_tool(parameters, make_call),
         _ => Err((METHOD_NOT_FOUND, format!("there is no method `{method}`"))),
     }
@@ -85,7 +85,7 @@ fn call_tool(parameters: &Value, make_call: &CallMaker<'_>) -> Result<Value, Jso
     let name = parameters["name"].as_str().unwrap_or_default();
     let tool = tools::MCP_TOOLS.iter().find(|tool| tool.name == name);
     let tool = tool.ok_or_else(|| (INVALID_PARAMETERS, format!("there is no tool `{name}`")))?;
-    let call = tool.read_tool_call(&parameters["arguments"]).map_err(|why| (INVALID_PARAMETERS, why))?;
+    let call = tool.build_tool_call(&parameters["arguments"]).map_err(|why| (INVALID_PARAMETERS, why))?;
     let (text, is_error) = match make_call(&call) {
         Ok(answer) => (answer.to_string(), false),
         Err(why) => (why, true),

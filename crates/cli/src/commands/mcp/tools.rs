@@ -29,13 +29,13 @@ struct ToolParameter {
 
 #[derive(Debug)]
 enum ApiCallForm {
-    /// The parameters are those of the call's URL.
+    /// The parameters become the query of the URL.
     Get(&'static str),
     /// The one parameter is part of the path.
     GetOf(&'static str),
     /// The one parameter is the body.
     PostDocument(&'static str),
-    /// The parameters are the members of the body; these are added.
+    /// The parameters become members of the body; the members that are listed here are added.
     PostMembers(&'static str, &'static [(&'static str, &'static str)]),
     /// The body is empty.
     PostNothing(&'static str),
@@ -59,7 +59,7 @@ const fn optional_parameter(name: &'static str, kind: ParameterKind, meaning: &'
 }
 
 const STREAMS_PARAMETER: ToolParameter =
-    optional_parameter("streams", ParameterKind::Texts, "names of streams; all without it");
+    optional_parameter("streams", ParameterKind::Texts, "names of streams; without it, all streams");
 const RESULT_ID_PARAMETER: ToolParameter =
     required_parameter("id", ParameterKind::Text, "id of a result, its first characters, or `last`");
 
@@ -72,7 +72,7 @@ pub(super) const MCP_TOOLS: &[McpTool] = &[
     },
     McpTool {
         name: "list_nodes",
-        description: "The nodes of the fleet that the server leads, with their ports and troubles.",
+        description: "Lists the nodes of the fleet that the server leads, with their ports and problems.",
         parameters: &[],
         form: ApiCallForm::Get("/api/v1/nodes"),
     },
@@ -107,15 +107,15 @@ pub(super) const MCP_TOOLS: &[McpTool] = &[
     },
     McpTool {
         name: "live_run",
-        description: "The run in progress: its ledger of frames, losses by place, ports and streams.",
+        description: "Returns the run in progress: its ledger of frames, losses by place, ports and streams.",
         parameters: &[
             optional_parameter("filter", ParameterKind::Text, "part of a stream's or port's name"),
             optional_parameter(
                 "sort",
                 ParameterKind::Text,
-                "column of streams; -COLUMN is the largest first",
+                "column to sort the streams by; -COLUMN sorts the largest first",
             ),
-            optional_parameter("rows", ParameterKind::Number, "most streams"),
+            optional_parameter("rows", ParameterKind::Number, "largest number of streams to return"),
         ],
         form: ApiCallForm::Get("/api/v1/live"),
     },
@@ -127,17 +127,17 @@ pub(super) const MCP_TOOLS: &[McpTool] = &[
     },
     McpTool {
         name: "list_results",
-        description: "Past runs and test methods, the newest first, with their verdicts.",
+        description: "Lists past runs and test methods, the newest first, with their verdicts.",
         parameters: &[
             optional_parameter("text", ParameterKind::Text, "part of the name or id"),
             optional_parameter("verdict", ParameterKind::Text, "PASS, FAIL or INCONCLUSIVE"),
-            optional_parameter("most", ParameterKind::Number, "how many"),
+            optional_parameter("most", ParameterKind::Number, "largest number of results to return"),
         ],
         form: ApiCallForm::Get("/api/v1/runs"),
     },
     McpTool {
         name: "show_result",
-        description: "The whole report of a run, or the result of a test method.",
+        description: "Returns the whole report of a run, or the result of a test method.",
         parameters: &[RESULT_ID_PARAMETER],
         form: ApiCallForm::GetOf("/api/v1/runs/"),
     },
@@ -152,7 +152,7 @@ pub(super) const MCP_TOOLS: &[McpTool] = &[
     },
     McpTool {
         name: "start_method",
-        description: "Starts a test method (RFC 2544, MLRsearch, bisect, ...): the body of POST /api/v1/methods as the manual's page test-methods has it.",
+        description: "Starts a test method (RFC 2544, MLRsearch, bisect, ...): the body of POST /api/v1/methods as the manual's page test-methods describes it.",
         parameters: &[required_parameter(
             "method",
             ParameterKind::Document,
@@ -170,11 +170,11 @@ pub(super) const MCP_TOOLS: &[McpTool] = &[
 
 impl McpTool {
     /// The tool as the protocol lists it.
-    pub(super) fn describe(&self) -> Value {
+    pub(super) fn to_protocol_json(&self) -> Value {
         let properties: Map<String, Value> = self
             .parameters
             .iter()
-            .map(|parameter| (parameter.name.to_owned(), parameter.describe()))
+            .map(|parameter| (parameter.name.to_owned(), parameter.to_json_schema()))
             .collect();
         let required: Vec<_> = self
             .parameters
@@ -196,13 +196,13 @@ impl McpTool {
         matches!(self.form, ApiCallForm::Get(_) | ApiCallForm::GetOf(_) | ApiCallForm::CheckPlan)
     }
 
-    /// Makes the API call for these arguments, or describes which argument is wrong.
-    pub(super) fn read_tool_call(&self, arguments: &Value) -> Result<ToolCall, String> {
+    /// Builds the API call for these arguments, or describes which argument is wrong.
+    pub(super) fn build_tool_call(&self, arguments: &Value) -> Result<ToolCall, String> {
         let empty = Map::new();
         let given = match arguments {
             Value::Null => &empty,
             Value::Object(given) => given,
-            _ => return Err("`arguments` is an object".to_owned()),
+            _ => return Err("`arguments` must be an object".to_owned()),
         };
         if let Some(unknown) =
             given.keys().find(|name| !self.parameters.iter().any(|known| known.name == name.as_str()))
@@ -236,7 +236,7 @@ impl McpTool {
 }
 
 impl ToolParameter {
-    fn describe(&self) -> Value {
+    fn to_json_schema(&self) -> Value {
         let mut schema = match self.kind {
             ParameterKind::Text => json!({ "type": "string" }),
             ParameterKind::Number => json!({ "type": "integer", "minimum": 0 }),
@@ -259,7 +259,7 @@ impl ToolParameter {
             }
             ParameterKind::Document => (value.is_object(), "an object"),
         };
-        if fits { Ok(()) } else { Err(format!("`{}` is {wanted}", self.name)) }
+        if fits { Ok(()) } else { Err(format!("`{}` must be {wanted}", self.name)) }
     }
 }
 
@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     fn call(name: &str, arguments: &Value) -> Result<ToolCall, String> {
-        MCP_TOOLS.iter().find(|tool| tool.name == name).expect("a tool").read_tool_call(arguments)
+        MCP_TOOLS.iter().find(|tool| tool.name == name).expect("a tool").build_tool_call(arguments)
     }
 
     #[test]
@@ -308,14 +308,17 @@ mod tests {
     fn arguments_of_a_wrong_kind_or_name_are_refused() {
         assert_eq!(
             call("open_run", &json!({ "configuration": "ports: []" })),
-            Err("`configuration` is an object".to_owned())
+            Err("`configuration` must be an object".to_owned())
         );
-        assert_eq!(call("list_results", &json!({ "most": -1 })), Err("`most` is a whole number".to_owned()));
+        assert_eq!(
+            call("list_results", &json!({ "most": -1 })),
+            Err("`most` must be a whole number".to_owned())
+        );
         assert_eq!(
             call("list_nodes", &json!({ "force": true })),
             Err("`force` is not an argument of list_nodes".to_owned())
         );
-        assert_eq!(call("list_nodes", &json!([])), Err("`arguments` is an object".to_owned()));
+        assert_eq!(call("list_nodes", &json!([])), Err("`arguments` must be an object".to_owned()));
     }
 
     #[test]

@@ -19,9 +19,10 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Shortest timeouts of a group: longer than the clocks of its meters may differ.
+/// Shortest timeout that a group accepts. It is as long as the largest assumed difference between the
+/// clocks of its meters.
 const MIN_GROUP_IDLE_TIMEOUT: Nanos = Nanos::from_secs(2);
-/// Longer than the difference between the clocks of meters, and longer than the time that flows are
+/// Assumed largest difference between the clocks of meters. It is also longer than the time for which flows are
 /// kept after their end.
 const MAX_METER_CLOCK_DIFFERENCE: Nanos = Nanos::from_secs(2);
 
@@ -42,18 +43,19 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
         icmp_in_key: key.contains(&FlowKeyPart::Icmp),
         vlan_in_key: key.contains(&FlowKeyPart::Vlan),
         tunnel_in_key: key.contains(&FlowKeyPart::Tunnel),
-        // Secret and new for each process: with a known key, a sender could choose flows that all fall into one bucket.
+        // The key is secret and new for each process: with a known key, a sender could choose flows that all fall
+        // into one bucket.
         hash_key: [random_number(), random_number()],
         // The user chooses this key: meters with the same key number flows alike.
         flow_id_key: read_flow_id_key(arguments.flow_id_key.as_deref())?,
         sampling: arguments.sample,
         group,
-        begins_with_all: arguments.inputs.iter().any(|name| is_file(name)),
+        begins_with_all: arguments.inputs.iter().any(|name| is_file_input(name)),
         ..TableOptions::default()
     };
     let parse = ParseOptions {
         depth: arguments.depth,
-        // Random as well: a sender must not choose fragments that share a place in the table.
+        // This key is random, too: a sender must not be able to choose fragments that share a place in the table.
         hash_key: [random_number(), random_number()],
         ..ParseOptions::default()
     };
@@ -68,7 +70,7 @@ const LONGEST_KEY_FILE: u64 = 256;
 fn read_flow_id_key(file: Option<&Path>) -> Result<[u64; 2], Error> {
     let Some(path) = file else { return Ok([0; 2]) };
     let name = path.display();
-    // Every user of the machine can read command lines.
+    // A key instead of a file is refused, because every user of the machine can read command lines.
     if name.to_string().parse::<FlowIdKey>().is_ok() {
         let why = "--flow-id-key takes a file: on the command line every user can read the key";
         let instead = "write it to a file of mode 600 and give its name";
@@ -105,7 +107,7 @@ fn group_mark(arguments: &Arguments) -> Result<Option<RecordOriginMark>, Error> 
     if arguments.idle < MIN_GROUP_IDLE_TIMEOUT || arguments.active < MIN_GROUP_IDLE_TIMEOUT {
         return refused("needs timeouts (--idle, --active) of at least 2s");
     }
-    if has_peers && arguments.inputs.iter().any(|name| is_file(name)) {
+    if has_peers && arguments.inputs.iter().any(|name| is_file_input(name)) {
         return refused("with --peer works only with interfaces: a meter that reads files misses no packets");
     }
     // Each item of SIM is of one packet, so it needs no history.
@@ -137,7 +139,7 @@ pub(super) fn group_export(arguments: &Arguments) -> Result<Option<GroupExport>,
     let mut options = GroupOptions::new(name, key, *meter, listen);
     options.peers = peer.iter().map(|peer| peer.0).collect();
     options.interface.clone_from(&of_group.peer_interface);
-    options.orders = of_group.role_orders();
+    options.orders = of_group.role_source();
     options.election = ElectionOptions {
         priority: of_group.priority,
         preempt: of_group.preempt,
@@ -163,12 +165,12 @@ fn parse_interface(name: &str) -> Result<PortLocation, Error> {
 fn meter_input(arguments: &Arguments) -> Result<MeterInput, Error> {
     let workers = usize::from(arguments.workers);
     // The name alone decides, before anything is opened: files and interfaces have different sources.
-    if arguments.inputs.iter().all(|name| is_file(name)) {
+    if arguments.inputs.iter().all(|name| is_file_input(name)) {
         let files = arguments.inputs.iter().map(PathBuf::from).collect();
         let pace = arguments.pace.map(|speed| ReplayPace::new(speed.millionths()));
         return Ok(MeterInput::Files(FileOptions { files, workers, pace }));
     }
-    if let Some(file) = arguments.inputs.iter().find(|name| is_file(name)) {
+    if let Some(file) = arguments.inputs.iter().find(|name| is_file_input(name)) {
         return Err(Error::Usage(format!(
             "{file} is a file, but other inputs are interfaces; start one meter for each kind"
         )));
@@ -209,7 +211,7 @@ fn meter_input(arguments: &Arguments) -> Result<MeterInput, Error> {
 }
 
 /// A missing file must be reported as a file: `a.pcap` is hardly the name of an interface.
-fn is_file(name: &str) -> bool {
+fn is_file_input(name: &str) -> bool {
     // This includes a pipe into which another program writes a capture.
     std::fs::metadata(name).is_ok_and(|facts| !facts.is_dir())
         || CAPTURE_FILE_EXTENSIONS.iter().any(|ending| name.ends_with(ending))

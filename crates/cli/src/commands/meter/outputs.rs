@@ -1,8 +1,8 @@
-//! The outputs of a meter: the export, and Parquet files.
+//! The outputs of a meter: the export, and stores: Parquet files, Kafka and ClickHouse.
 
 use super::options::group_export;
 use crate::args::{MeterArgs as Arguments, MeterFormat};
-use crate::commands::flows::{directory_limits, recover_before};
+use crate::commands::flows::{directory_limits, recover_killed_files};
 use crate::error::Error;
 use crate::losses::sink_losses;
 use packetrig_flow::export::{AnnouncedInterface as Named, ExportFormat};
@@ -15,7 +15,6 @@ use packetrig_flow_io::{MeterInput, MeterOptions, WorkerBatch};
 use packetrig_flow_store::{KeptCounts, ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos, clamp_to_usize};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -32,7 +31,7 @@ const LEDGER_STORE_INTERVAL_NS: u64 = 10_000_000_000;
 #[derive(Default)]
 pub(super) struct MeterOutputs {
     export: Option<ExportThread>,
-    directory: Option<JoinHandle<()>>,
+    stores: Vec<JoinHandle<()>>,
 }
 
 impl MeterOutputs {
@@ -58,13 +57,16 @@ impl MeterOutputs {
         options: &MeterOptions,
         accounts: &Arc<MeterAccounts>,
     ) -> Result<(), Error> {
-        // The directory is opened first and started last: opening fails most often, and threads need both to be open.
-        let sink = open_directory(arguments)?;
+        // Stores are opened first and started last: opening fails most often, and threads need all to be open.
+        let mut sinks: Vec<_> = open_directory(arguments)?.into_iter().collect();
+        for target in arguments.stores.to_targets()? {
+            sinks.push(NamedSink { name: target.to_string(), sink: target.open_sink()? });
+        }
         if !arguments.export.is_empty() {
             self.export = Some(start_export(arguments, options, accounts)?);
         }
-        if let Some((sink, to)) = sink.zip(arguments.directory.as_deref()) {
-            self.directory = Some(start_parquet_thread(sink, to, arguments.domain, accounts)?);
+        for sink in sinks {
+            self.stores.push(start_sink_thread(sink, arguments.domain, accounts)?);
         }
         Ok(())
     }
@@ -79,7 +81,7 @@ impl MeterOutputs {
     /// Returns true if all records are sent, stored or lost.
     pub(super) fn has_ended(&self) -> bool {
         self.export.as_ref().is_none_or(ExportThread::has_ended)
-            && self.directory.as_ref().is_none_or(JoinHandle::is_finished)
+            && self.stores.iter().all(JoinHandle::is_finished)
     }
 
     /// Waits until all records are sent or stored; returns a message for each thread that panicked.
@@ -88,9 +90,8 @@ impl MeterOutputs {
         if self.export.is_some_and(|export| !export.join_threads().1) {
             failures.push("a thread that exports records panicked: this is a bug in packetrig".to_owned());
         }
-        if self.directory.is_some_and(|thread| thread.join().is_err()) {
-            failures
-                .push("the thread that writes Parquet files panicked: this is a bug in packetrig".to_owned());
+        if self.stores.into_iter().any(|thread| thread.join().is_err()) {
+            failures.push("a thread that stores records panicked: this is a bug in packetrig".to_owned());
         }
         failures
     }
@@ -140,7 +141,7 @@ fn start_export(
     let (queue, incoming) = export::open_queue(common_bytes, accounts.backpressure());
     let ledger = Arc::clone(accounts);
     let thread = export::spawn_export(&export, incoming, move || ledger.current_ledger())?;
-    accounts.set_export(queue, content == ExportContent::Sim, thread.watch_counts());
+    accounts.set_export(queue, content == ExportContent::Sim, thread.export_watch());
     // Only a meter with peers has a role that can change.
     if let Some(group_role) = thread.role_handle() {
         accounts.set_group_role_handle(group_role.clone());
@@ -159,18 +160,23 @@ fn interface_names(input: &MeterInput) -> Result<Vec<Named>, Error> {
     Ok(named)
 }
 
-fn open_directory(arguments: &Arguments) -> Result<Option<ParquetSink>, Error> {
+/// A sink and the name that users know it by.
+struct NamedSink {
+    name: String,
+    sink: Box<dyn RecordSink>,
+}
+
+fn open_directory(arguments: &Arguments) -> Result<Option<NamedSink>, Error> {
     let limits = directory_limits(&arguments.keep, arguments.directory.as_deref())?;
     let Some(to) = arguments.directory.as_deref() else { return Ok(None) };
     let sink = ParquetSink::new(ParquetOptions { limits, ..ParquetOptions::new(to) })?;
-    recover_before("meter", to)?;
-    Ok(Some(sink))
+    recover_killed_files("meter", to)?;
+    Ok(Some(NamedSink { name: to.display().to_string(), sink: Box::new(sink) }))
 }
 
-/// Starts the thread that writes Parquet files.
-fn start_parquet_thread(
-    sink: ParquetSink,
-    to: &Path,
+/// Starts the thread that stores records in a sink.
+fn start_sink_thread(
+    NamedSink { name, sink }: NamedSink,
     domain: u32,
     accounts: &Arc<MeterAccounts>,
 ) -> Result<JoinHandle<()>, Error> {
@@ -179,11 +185,11 @@ fn start_parquet_thread(
     let account = Box::new(move || account.lock().unwrap_or_else(PoisonError::into_inner).sink_counts());
     // The sink is registered before the thread starts: the queue exists before a worker can have a record for
     // it.
-    let batches = accounts.add_sink(to.display().to_string(), account);
+    let batches = accounts.add_sink(name, account);
     let accounts = Arc::clone(accounts);
     let source = RecordMaker { domain, ..RecordMaker::default() };
     let mut keeper = SinkThread { sink, source, kept, accounts, ledger_ns: 0 };
-    let thread = std::thread::Builder::new().name("parquet".into());
+    let thread = std::thread::Builder::new().name("store".into());
     let started = thread.spawn(move || {
         loop {
             match batches.recv_timeout(SINK_CHECK_INTERVAL) {
@@ -227,7 +233,7 @@ impl SinkState {
 
 /// A sink on its thread, and the counts that the ledger reads from other threads.
 struct SinkThread {
-    sink: ParquetSink,
+    sink: Box<dyn RecordSink>,
     source: RecordMaker,
     kept: Arc<Mutex<SinkState>>,
     accounts: Arc<MeterAccounts>,
@@ -237,9 +243,9 @@ struct SinkThread {
 impl SinkThread {
     fn write_and_publish_counts(
         &mut self,
-        work: impl FnOnce(&mut ParquetSink) -> Result<(), packetrig_flow_store::Error>,
+        work: impl FnOnce(&mut dyn RecordSink) -> Result<(), packetrig_flow_store::Error>,
     ) {
-        let done = work(&mut self.sink);
+        let done = work(&mut *self.sink);
         self.publish_counts(self.sink.kept_counts(), done);
     }
 

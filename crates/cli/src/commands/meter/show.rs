@@ -23,7 +23,7 @@ pub(super) fn progress_line(report: &LedgerReport, last: Option<&LedgerReport>) 
         format_count(now.packets.flows),
         format_scaled(per_second(flows, length), "flows/s"),
     );
-    // Losses only, and only if there are some: a line that is always there is not read.
+    // Only losses are shown, and only if there are some: nobody reads a text that is always there.
     for line in ledger_lines(now).into_iter().filter(|line| line.is_loss) {
         if let Some(packets) = line.packets.filter(|packets| *packets > 0) {
             text.extend([", ", line.place, " ", line.what, ": ", &format_count(packets)]);

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Largest number of flows on the screen.
 const MAX_SHOWN_FLOWS: usize = 20;
-/// Cursor home, and clear from there.
+/// Escape sequences that move the cursor to the top left corner and clear the screen from there.
 const CLEAR_SCREEN_SEQUENCE: &str = "\u{1b}[H\u{1b}[J";
 
 pub(super) struct TopScreen {
@@ -27,7 +27,7 @@ impl TopScreen {
 
     /// Text of the screen for this second.
     pub(super) fn draw_screen(&mut self, meter: &RunningMeter, report: &LedgerReport) -> String {
-        // Taking empties the boards of the workers: they show the traffic since the last screen.
+        // `take_flows` empties the boards of the workers, so they show the traffic since the last screen.
         let noted = meter
             .worker_statuses()
             .iter()
@@ -36,7 +36,7 @@ impl TopScreen {
         let flows = largest_flows(noted, MAX_SHOWN_FLOWS);
         let before = self.last.as_ref().map_or(0, |last| last.elapsed_ns);
         let length = Nanos::new(report.elapsed_ns - before);
-        // Files get no escape sequences: there, screens follow each other, and a reader would see garbage.
+        // Files get no escape sequences: in a file, screens follow each other, and a reader would see garbage.
         let clear = if self.is_terminal { CLEAR_SCREEN_SEQUENCE } else { "" };
         let elapsed = Nanos::new(report.elapsed_ns).as_secs_f64();
         let line = show::progress_line(report, self.last.as_ref());

@@ -53,7 +53,7 @@ fn run_hook_command(command: Option<&String>) -> Result<(), Error> {
     command.map_or(Ok(()), |command| run_shell(command).map_err(Error::Usage))
 }
 
-/// When the command of an event ran, after the first frame.
+/// Times at which the command of an event began and ended, since the first frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EventCommandTimes {
     pub(super) begun: Nanos,
@@ -117,11 +117,11 @@ fn run_shell(command: &str) -> Result<(), String> {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
-            // The last line, which is where most programs say why they fail.
+            // Only the last line is kept: most programs say there why they fail.
             let said = said.lines().last().unwrap_or_default().trim().to_owned();
             let reason = if said.is_empty() { "it printed no reason" } else { &said };
             Err(format!("the command `{command}` failed ({}): {reason}", output.status))
         }
-        Err(error) => Err(format!("cannot start /bin/sh for the event command: {error}")),
+        Err(error) => Err(format!("cannot start /bin/sh for the command `{command}`: {error}")),
     }
 }

@@ -1,4 +1,4 @@
-//! Notices early that the rig and not the device limits a test.
+//! Detects early that the rig, and not the device, limits a test.
 
 use packetrig_method::TrialResult;
 

@@ -176,12 +176,12 @@ pub(crate) struct MethodRunner {
 #[derive(Debug, Default)]
 struct StartedTests {
     by_id: BTreeMap<String, Arc<ServedTest>>,
-    /// The thread of the latest one.
+    /// The thread of the test that was started last.
     thread: Option<JoinHandle<()>>,
 }
 
 impl MethodRunner {
-    /// A runner that runs its tests on threads which `rights` starts.
+    /// Creates a runner. The thread `rights` starts the threads of its tests.
     pub(crate) fn new(terms: ServedTestTerms, rights: Arc<ResidentThread>) -> Self {
         Self { terms, rights, tests: Mutex::default() }
     }
@@ -194,7 +194,7 @@ impl MethodRunner {
         }
         // The job runs on the thread with rights, and so does the thread that it
         // starts: threads inherit capabilities.
-        let started = self.rights.run_job(|| served_test_setup(&self.terms, request)).map_err(Error::from)?;
+        let started = self.rights.run_job(|| start_served_test(&self.terms, request)).map_err(Error::from)?;
         let StartedTest { test, thread } = started?;
         let progress = test.lock_progress().clone();
         tests.by_id.insert(progress.id.clone(), test);
@@ -263,7 +263,7 @@ impl MethodService for MethodRunner {
 }
 
 fn build_progress_json(progress: &TestProgress) -> Value {
-    // Numbers, texts and lists only, which always become JSON.
+    // The value has only numbers, texts and lists, which JSON can always represent.
     serde_json::to_value(progress).unwrap_or_default()
 }
 
@@ -279,7 +279,7 @@ struct StartedTest {
 }
 
 /// Reads the request, begins the test and starts its thread.
-fn served_test_setup(terms: &ServedTestTerms, request: Value) -> Result<StartedTest, TestRefusal> {
+fn start_served_test(terms: &ServedTestTerms, request: Value) -> Result<StartedTest, TestRefusal> {
     let mut request: TestRequest =
         serde_json::from_value(request).map_err(|error| TestRefusal::Invalid(error.to_string()))?;
     for plan in &mut request.plans {
@@ -356,7 +356,7 @@ fn read_options(given: Value) -> Result<MethodOptions, TestRefusal> {
     // would have no effect.
     let known = serde_json::to_value(&options).unwrap_or_default();
     if let Some(path) = unknown_member(&given, &known) {
-        return Err(TestRefusal::Invalid(format!("options: the method has no member {path}")));
+        return Err(TestRefusal::Invalid(format!("options: the method has no option `{path}`")));
     }
     let needs_command = match &options {
         MethodOptions::Convergence(_) => true,
@@ -398,8 +398,8 @@ fn check_plans(
 ) -> Result<(), TestRefusal> {
     let most = if matches!(options, MethodOptions::Compare(_)) { 2 } else { 1 };
     if plans.is_empty() || plans.len() > most {
-        let wanted = if most == 1 { "1" } else { "1 or 2" };
-        let text = format!("plans: {} has {wanted}, not {}", options.name(), plans.len());
+        let wanted = if most == 1 { "1 plan" } else { "1 or 2 plans" };
+        let text = format!("plans: {} needs {wanted}, not {}", options.name(), plans.len());
         return Err(TestRefusal::Invalid(text));
     }
     let fleet = FleetArgs { fleet_directory: terms.fleet.clone() };

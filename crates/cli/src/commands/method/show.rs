@@ -5,7 +5,7 @@ use super::trial_runner::TrialRunner;
 use super::watch::TrialToBegin;
 use crate::args::MethodRunOptions;
 use crate::exit::CommandExit;
-use crate::numbers::{format_count, format_count_of, format_percent};
+use crate::numbers::{format_count, format_count_with_unit, format_percent};
 use crate::output::{CommandOutput, print_remark};
 use crate::table::format_fitted_table;
 use packetrig_method::journal::MethodJournalEntry;
@@ -132,7 +132,7 @@ impl StoredTest {
         ]
     }
 
-    /// The page for people. `documents` are the plans of the devices.
+    /// Renders the result as a web page. `documents` are the plans of the devices.
     pub(super) fn render_page(&self, trials: &[MethodJournalEntry], documents: &[String]) -> String {
         render_method(MethodPage {
             id: &self.id,
@@ -175,7 +175,7 @@ impl StoredTest {
 
     /// The tables in lines of this length.
     fn to_text(&self, width: Option<usize>) -> String {
-        let trials = format_count_of(u64::from(self.trials), "trial");
+        let trials = format_count_with_unit(u64::from(self.trials), "trial");
         let heading = format!("Test {} ({}), {trials}\n", self.id, self.report.options.name());
         // The verdict has a table only if a criterion judges something.
         let is_judged = self.report.judgement.verdict.is_some();
@@ -240,14 +240,16 @@ fn format_result_table(part: &ResultTable, width: Option<usize>) -> String {
 /// Announces the next trial.
 pub(super) fn announce_trial(trial: &TrialToBegin<'_>) {
     let TrialToBegin { number, order, options, method } = trial;
-    print_remark(format_args!("trial {number}: {}", describe_order(order)));
+    print_remark(format_args!("trial {number}: {}", describe_trial_request(order)));
     let known = method.describe_progress();
     // A failed estimate is left out: it must not end a test.
-    let to_go = options.remaining_cost(method).map(|cost| describe_trial_time(&cost)).unwrap_or_default();
-    print_remark(format_args!("  {known}; {to_go} to go"));
+    match options.remaining_cost(method) {
+        Ok(cost) => print_remark(format_args!("  {known}; {} to go", describe_trial_time(&cost))),
+        Err(_) => print_remark(format_args!("  {known}")),
+    }
 }
 
-fn describe_order(order: &TrialRequest) -> String {
+fn describe_trial_request(order: &TrialRequest) -> String {
     let size = order.size.map(|size| format!("{size}, ")).unwrap_or_default();
     let then = order.then.map(|step| format!(", then {}", step.load)).unwrap_or_default();
     format!("{size}{} for {}{then}", order.load, order.sending_time())
@@ -278,7 +280,8 @@ pub(super) fn describe_cost(options: &MethodOptions) -> Result<String, MethodOpt
     let (name, trials, time) = (options.name(), describe_trial_count(&all), describe_trial_time(&all));
     let of_held = format!("{} in {}", describe_trial_count(&held), describe_trial_time(&held));
     Ok(format!(
-        "{name}: {trials} trials in {time}; {of_held} if the rig sustains each one. Others are made up to 3 times."
+        "{name}: {trials} trials in {time}; {of_held} if the rig sustains each one. A trial that it does not \
+        sustain is made up to 3 times."
     ))
 }
 
@@ -313,7 +316,7 @@ pub(super) fn print_dry_run(
 ) -> Result<(), MethodOptionsError> {
     output.write_line(describe_cost(options)?);
     // A real device decides how the search goes on, so an example device stands for it.
-    let orders = options.rehearse_trials(&options.typical_device()?)?;
+    let orders = options.rehearse_trials(&options.half_load_device()?)?;
     output.write_line("With a steady device that carries half of the highest load:");
     output.write_text(format_result_table(&tabulate_plan(options, &orders), None));
     Ok(())

@@ -7,7 +7,7 @@ pub(crate) use request::MethodRequest;
 use super::hook::ShellCommands;
 use super::show::{self, MethodResultFormat};
 use super::traffic::{DeviceTraffic, TrafficRequest};
-use super::{MethodHead, ResultUse, TestSetup, begin_test, finish_test_and_print_result, trial_runner};
+use super::{MethodHead, ResultUse, TestSetup, begin_test, run_test_and_print_result, trial_runner};
 use crate::args::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodRunOptions, MethodTraffic, MlrsearchArgs,
     Rfc2544Args, Rfc2544TestName, SizeArg, ThroughputBound,
@@ -80,20 +80,15 @@ pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) ->
         opener: terms.page.open.then(PageOpener::find_program).transpose()?,
     };
     let store = terms.store.directory.as_deref();
-    finish_test_and_print_result(
-        begin_test(method_head(start, traffic, terms), store)?,
-        store,
-        &usage,
-        output,
-    )
+    run_test_and_print_result(begin_test(method_head(start, traffic, terms), store)?, store, &usage, output)
 }
 
 /// Refuses loads that a trial would refuse: checks the highest load of each size and device as its run will.
 fn check_method_loads(start: &MethodSetup) -> Result<(), Error> {
     let mut highest: BTreeMap<(u8, Option<FrameSize>), TrialRequest> = BTreeMap::new();
-    for order in start.options.rehearse_longest()? {
+    for order in start.options.rehearse_lossless()? {
         let known = highest.entry((order.device, order.size)).or_insert_with(|| order.clone());
-        // The highest load of a size needs most of the link, so lower ones fit if it does.
+        // The highest load of a size needs the largest part of the link: if it fits, lower loads fit, too.
         if order.load > known.load {
             *known = order;
         }
@@ -128,7 +123,7 @@ fn single_device_traffic(
     DeviceTraffic::from_arguments(&TrafficRequest { arguments, fleet: &terms.fleet, size, rate })
 }
 
-fn optional_load(
+fn total_load_if_given(
     rate: Option<Rate>,
     traffic: &MethodTraffic,
     terms: &MethodRunOptions,
@@ -152,7 +147,7 @@ fn total_load_at_rate(
     match rate {
         // For a plan, a share is relative to the plan's own rates.
         Rate::Share(share) => Ok(Load::new(device.traffic.full_load()).scale_by(to_percent(share) / 100.0)),
-        _ => device.load_at(rate),
+        _ => device.total_load_at_sender_rate(rate),
     }
 }
 
@@ -174,10 +169,10 @@ fn rfc2544_setup(arguments: &Rfc2544Args) -> Result<MethodSetup, Error> {
     let size = arguments.size.first().copied().map(SizeArg::Fixed);
     let device =
         single_device_traffic(&arguments.traffic, &arguments.terms, size, arguments.traffic.max_rate)?;
-    let line = device.line_rate()?;
+    let line = device.total_line_rate()?;
     let mut options =
         if arguments.quick { Rfc2544Options::quick(line) } else { Rfc2544Options::standard(line) };
-    options.frame_sizes_bytes = frame_sizes(&arguments.size, &device)?;
+    options.frame_sizes_bytes = frame_sizes_or_default(&arguments.size, &device)?;
     if !arguments.only.is_empty() {
         options.tests = arguments.only.iter().copied().map(rfc2544_test).collect();
     }
@@ -185,7 +180,7 @@ fn rfc2544_setup(arguments: &Rfc2544Args) -> Result<MethodSetup, Error> {
         return Err(Error::Usage("the test `reset` needs --reset-command".to_owned()));
     }
     limit_method_loads(&mut options, &device)?;
-    change_durations(&mut options, arguments);
+    apply_trial_options(&mut options, arguments);
     if arguments.store_and_forward {
         options.latency_definition = LatencyDefinition::StoreAndForward;
     }
@@ -200,7 +195,7 @@ fn rfc2544_setup(arguments: &Rfc2544Args) -> Result<MethodSetup, Error> {
 }
 
 /// The sizes that the user named, or the usual ones. The smallest usual sizes rise until the headers and the tag fit.
-fn frame_sizes(named: &[FrameSize], device: &DeviceTraffic) -> Result<Vec<FrameSize>, Error> {
+fn frame_sizes_or_default(named: &[FrameSize], device: &DeviceTraffic) -> Result<Vec<FrameSize>, Error> {
     if !named.is_empty() {
         return Ok(named.to_vec());
     }
@@ -211,13 +206,13 @@ fn frame_sizes(named: &[FrameSize], device: &DeviceTraffic) -> Result<Vec<FrameS
     sizes.dedup();
     if least > FrameSize::MIN {
         print_remark(format_args!(
-            "the smallest frames have {least}, not 64 B: the headers and the test tag need as much"
+            "the smallest frames have {least}, not 64 B: the headers and the test tag need that much"
         ));
     }
     Ok(sizes)
 }
 
-fn change_durations(options: &mut Rfc2544Options, arguments: &Rfc2544Args) {
+fn apply_trial_options(options: &mut Rfc2544Options, arguments: &Rfc2544Args) {
     if let Some(time) = arguments.trial_time {
         options.durations.final_trial_ns = time;
         // Trials of the search are never longer than the trials that confirm its result.
@@ -245,7 +240,8 @@ fn change_durations(options: &mut Rfc2544Options, arguments: &Rfc2544Args) {
 fn limit_method_loads(options: &mut Rfc2544Options, device: &DeviceTraffic) -> Result<(), Error> {
     for size in &options.frame_sizes_bytes {
         let most = device.highest_load(Some(*size))?;
-        // A whole line is no limit; it is computed as an exact fraction here and as a float there.
+        // The full line rate is no limit. The two values are computed in different ways, so a rounding difference is
+        // ignored.
         if most < options.theoretical_load(*size).scale_by(1.0 - 1e-6) {
             let maximum = SizeMaximum { frame_size_bytes: *size, frames_per_second: most };
             options.maximum_of_sizes.push(maximum);
@@ -267,7 +263,7 @@ const fn rfc2544_test(name: Rfc2544TestName) -> Rfc2544Test {
 
 fn minimum_throughput(bound: ThroughputBound, device: &DeviceTraffic) -> Result<MinimumThroughput, Error> {
     let floor = match bound.rate {
-        Rate::Frames(_) => ThroughputFloor::FramesPerSecond(device.load_at(bound.rate)?),
+        Rate::Frames(_) => ThroughputFloor::FramesPerSecond(device.total_load_at_sender_rate(bound.rate)?),
         Rate::Share(share) => ThroughputFloor::PercentOfLine(to_percent(share)),
         Rate::Bits(_) => {
             return Err(Error::Usage(
@@ -286,14 +282,19 @@ fn mlrsearch_setup(arguments: &MlrsearchArgs) -> Result<MethodSetup, Error> {
         arguments.traffic.max_rate,
     )?;
     let max = device.highest_load(None)?;
-    let min = optional_load(arguments.min_rate, &arguments.traffic, &arguments.terms, arguments.frames.size)?;
+    let min =
+        total_load_if_given(arguments.min_rate, &arguments.traffic, &arguments.terms, arguments.frames.size)?;
     let goals = if arguments.goal.is_empty() {
         vec![SearchGoal::NDR, SearchGoal::PDR]
     } else {
         arguments.goal.clone()
     };
-    let minimum =
-        optional_load(arguments.min_throughput, &arguments.traffic, &arguments.terms, arguments.frames.size)?;
+    let minimum = total_load_if_given(
+        arguments.min_throughput,
+        &arguments.traffic,
+        &arguments.terms,
+        arguments.frames.size,
+    )?;
     let min = min.unwrap_or_else(|| max.scale_by(0.001));
     let search = MlrOptions { goals, min, max, size: None, warmup: None, fail_fast: false };
     let options = MlrsearchOptions { search, waits: TrialWaits::QUICK, required_frames_per_second: minimum };
@@ -307,8 +308,12 @@ fn bisect_setup(arguments: &BisectArgs) -> Result<MethodSetup, Error> {
         arguments.frames.size,
         arguments.traffic.max_rate,
     )?;
-    let minimum =
-        optional_load(arguments.min_throughput, &arguments.traffic, &arguments.terms, arguments.frames.size)?;
+    let minimum = total_load_if_given(
+        arguments.min_throughput,
+        &arguments.traffic,
+        &arguments.terms,
+        arguments.frames.size,
+    )?;
     let search = BisectionPlan {
         // A load of zero always passes, so the search has a lower bound from the beginning.
         min: Load::new(0.0),
@@ -358,7 +363,10 @@ fn comparison_setup(arguments: &CompareArgs) -> Result<MethodSetup, Error> {
     };
     let first = DeviceTraffic::from_arguments(&request)?;
     let second = match &arguments.plan_b {
-        Some(file) => DeviceTraffic::from_file(crate::document::PlanText::read_file(file)?, &request)?,
+        Some(file) => DeviceTraffic::from_document_with_arguments(
+            crate::document::PlanText::read_file(file)?,
+            &request,
+        )?,
         None if arguments.tx_b.is_empty() => DeviceTraffic::from_arguments(&request)?,
         None => DeviceTraffic::between_ports(&request, &arguments.tx_b, &arguments.rx_b)?,
     };
@@ -427,7 +435,7 @@ fn refuse_load_above_plan(load: Load, traffic: &MethodTraffic, device: &DeviceTr
 }
 
 fn to_percent(share: Share) -> f64 {
-    // A whole has 1e9 billionths and 100 percent.
+    // A share of 1 is 1e9 billionths, or 100 percent.
     share.billionths() as f64 / 1e7
 }
 

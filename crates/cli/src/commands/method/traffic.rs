@@ -37,11 +37,14 @@ impl DeviceTraffic {
             Some(file) => PlanText::read_file(file)?,
             None => document_from_flags(request, &request.arguments.tx, &request.arguments.rx)?,
         };
-        Self::from_file(document, request)
+        Self::from_document_with_arguments(document, request)
     }
 
-    /// The traffic of a document that the user has written for this test.
-    pub(super) fn from_file(document: PlanText, request: &TrafficRequest<'_>) -> Result<Self, Error> {
+    /// The traffic of a document, with `--link` and `--max-rate` of the command line.
+    pub(super) fn from_document_with_arguments(
+        document: PlanText,
+        request: &TrafficRequest<'_>,
+    ) -> Result<Self, Error> {
         let traffic = Self::from_document(document, request.fleet, request.arguments.link)?;
         Ok(Self { limit: request.arguments.max_rate, ..traffic })
     }
@@ -52,7 +55,7 @@ impl DeviceTraffic {
         tx: &[PortText],
         rx: &[PortText],
     ) -> Result<Self, Error> {
-        Self::from_file(document_from_flags(request, tx, rx)?, request)
+        Self::from_document_with_arguments(document_from_flags(request, tx, rx)?, request)
     }
 
     /// The traffic of a document. `link` replaces the speeds that drivers report.
@@ -85,20 +88,25 @@ impl DeviceTraffic {
 
     /// The smallest size that holds the headers and the whole test tag.
     pub(super) fn least_size(&self) -> Result<FrameSize, Error> {
-        self.traffic.least_size().map_err(|problems| self.plan_error(&problems.0))
+        self.traffic.min_size_with_full_tag().map_err(|problems| self.plan_error(&problems.0))
     }
 
     /// Returns the total load of all senders at which the busiest sender has this rate.
-    pub(super) fn load_at(&self, of_sender: Rate) -> Result<Load, Error> {
-        self.traffic.load_at(None, of_sender).map(Load::new).map_err(|problems| self.plan_error(&problems.0))
+    pub(super) fn total_load_at_sender_rate(&self, of_sender: Rate) -> Result<Load, Error> {
+        self.traffic
+            .total_load_for_sender_rate(None, of_sender)
+            .map(Load::new)
+            .map_err(|problems| self.plan_error(&problems.0))
     }
 
     /// Refuses a load from the user that is above `--max-rate`. `option` is the option with the load.
     pub(super) fn refuse_load_above_limit(&self, load: Load, option: &str) -> Result<(), Error> {
         let Some(limit) = self.limit else { return Ok(()) };
-        let most = self.load_at(limit)?;
+        let most = self.total_load_at_sender_rate(limit)?;
         if load > most.scale_by(1.0 + RATE_ROUNDING_TOLERANCE) {
-            let text = format!("{option} asks for {load} of all senders, and --max-rate permits {most}");
+            let text = format!(
+                "{option} asks for {load} from all senders together, but --max-rate permits only {most}"
+            );
             return Err(Error::Usage(text));
         }
         Ok(())
@@ -114,8 +122,8 @@ impl DeviceTraffic {
     }
 
     /// Sum of the link speeds of all senders. An unknown speed is an error.
-    pub(super) fn line_rate(&self) -> Result<BitRate, Error> {
-        // Each port once: several streams of a port share its link.
+    pub(super) fn total_line_rate(&self) -> Result<BitRate, Error> {
+        // Each port counts once, because several streams of a port share its link.
         let senders: BTreeSet<usize> = self.plan.streams.iter().map(|stream| stream.tx).collect();
         let mut sum = 0_u64;
         for port in senders {
@@ -132,7 +140,7 @@ impl DeviceTraffic {
     }
 }
 
-/// Rates that differ by less are the same one, computed in another order.
+/// Rates that differ by less than this share are equal: they were only computed in another order.
 const RATE_ROUNDING_TOLERANCE: f64 = 1e-9;
 
 /// Refuses a plan from flags that lacks the speed of a link, in words of the flags.
@@ -146,7 +154,7 @@ fn require_speeds(plan: &Plan, speeds: &[Option<BitRate>]) -> Result<(), Error> 
 
 fn unknown_speed_error(plan: &Plan, port: usize) -> Error {
     let location = plan.ports[port].full_location();
-    Error::Usage(format!("the link speed of {location} is not known; name it with --link"))
+    Error::Usage(format!("the link speed of {location} is not known; give it with --link"))
 }
 
 fn port_speeds(plan: &Plan, link: Option<BitRate>, is_of_fleet: bool) -> Vec<Option<BitRate>> {
@@ -183,7 +191,7 @@ fn document_from_flags(
         ipv6: arguments.ipv6,
         hosts: arguments.hosts.clone(),
     };
-    let has_fleet = fleet_place::is_named(request.fleet)
+    let has_fleet = fleet_place::is_directory_given(request.fleet)
         || fleet_place::FleetPlace::from_arguments(request.fleet).is_ok_and(|place| place.exists());
     if has_fleet {
         // Only a controller knows the number of ports that `*all` stands for: a method names its ports.

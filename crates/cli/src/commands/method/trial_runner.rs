@@ -131,7 +131,7 @@ impl TrialRunner {
             && let Ok(plan) =
                 Plan::from_text_with(document, PlanParseOptions { fleet, ..PlanParseOptions::default() })
         {
-            viewer.begin_plan(&plan);
+            viewer.switch_to_plan(&plan);
         }
     }
 

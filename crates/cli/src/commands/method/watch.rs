@@ -45,7 +45,7 @@ pub(super) struct TerminalWatcher {
 
 impl TerminalWatcher {
     /// Prints a remark, now or when the screen has been closed.
-    fn remark(&mut self, text: String) {
+    fn print_or_keep_remark(&mut self, text: String) {
         if self.has_screen {
             self.late_remarks.push(text);
         } else {
@@ -81,12 +81,14 @@ impl TestWatcher for TerminalWatcher {
         }
         // `--quiet` does not hide this line: it says how far the result can be trusted.
         if let Some(warning) = self.doubt.record_trial(result) {
-            self.remark(format!("test: {warning}"));
+            self.print_or_keep_remark(format!("test: {warning}"));
         }
     }
 
     fn report_unfinished_test(&mut self, id: &str) {
         // `--quiet` does not hide this line: the user needs the id to resume the test.
-        self.remark(format!("test {id} is unfinished; `packetrig test resume {id}` continues it"));
+        self.print_or_keep_remark(format!(
+            "test {id} is unfinished; `packetrig test resume {id}` continues it"
+        ));
     }
 }

@@ -76,7 +76,7 @@ impl LiveSource for WatchedSeries {
 
     fn live_state(&self) -> LiveState {
         let now = monotonic_now();
-        // A copy: the thread that sends probes must not wait while viewers are served.
+        // The counts are copied, because the thread that sends probes must not wait while viewers are served.
         let counts = self.lock_counts().clone();
         let streams: Vec<LiveStream> =
             self.series.iter().zip(&counts).map(|(series, counts)| counts.to_stream(series, now)).collect();
@@ -169,7 +169,8 @@ impl SeriesCounts {
         let mut counts = self.clone();
         counts.count_lost(now);
         let loss = LiveLoss::new(self.sent, self.answered, counts.lost, true);
-        let (sent_rate, answer_rate) = (self.sent_rate.at(now), self.answer_rate.at(now));
+        let (sent_rate, answer_rate) =
+            (self.sent_rate.last_second_rate(now), self.answer_rate.last_second_rate(now));
         LiveStream {
             name: series.name.clone(),
             port_tx: series.interface.clone(),
@@ -214,7 +215,8 @@ impl EventsPerSecond {
     }
 
     fn advance_to(self, now: MonoTime) -> Self {
-        // Whole seconds of the clock, and not the last 1000 ms: that needs two numbers instead of a list of times.
+        // The rate is that of a whole second of the clock and not of the last 1000 ms, because that needs two numbers
+        // instead of a list of times.
         let second = now.as_nanos() / SECOND_NS;
         match second - self.second {
             0 => self,
@@ -224,7 +226,7 @@ impl EventsPerSecond {
     }
 
     /// Events of the last whole second.
-    fn at(self, now: MonoTime) -> f64 {
+    fn last_second_rate(self, now: MonoTime) -> f64 {
         self.advance_to(now).in_last_second as f64
     }
 }

@@ -1,6 +1,6 @@
 //! `packetrig report diff`: two results side by side, for people and for the gates of build servers.
 
-use super::{existing_catalogue, find_stored_result};
+use super::{find_stored_result, open_existing_catalogue};
 use crate::args::{DiffArgs, FigureLimitFlags};
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -65,7 +65,7 @@ fn read_comparable_result(text: &str, store: Option<&Path>) -> Result<Comparable
             read => Ok(read?),
         };
     }
-    let catalogue = existing_catalogue(store, text)?;
+    let catalogue = open_existing_catalogue(store, text)?;
     Ok(find_stored_result(&catalogue, text)?.read_comparable_result()?)
 }
 

@@ -1,4 +1,4 @@
-//! `packetrig report html`: makes the page for people again, from the stored result.
+//! `packetrig report html`: renders the web page of a stored result again.
 
 use super::find_stored_result;
 use crate::error::Error;
@@ -16,7 +16,7 @@ pub(crate) fn render_stored_page(catalogue: &RunCatalogue, stored: &StoredSummar
             // A run that was kept without its plan still has a page.
             Ok(files::report_page(&report, &catalogue.read_plan(&summary.run).unwrap_or_default()))
         }
-        StoredSummary::Method(method) => super::methods::method_page(method),
+        StoredSummary::Method(method) => super::methods::render_method_page(method),
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn print_method_list(
 }
 
 /// Shows methods below a list of runs, if there are any.
-pub(super) fn list_methods(methods: &[MethodSummary], output: &mut CommandOutput) {
+pub(super) fn print_methods_section(methods: &[MethodSummary], output: &mut CommandOutput) {
     if !methods.is_empty() {
         output.write_line("\nTest methods:");
         output.write_text(format_methods_table(methods, output));
@@ -68,7 +68,7 @@ fn build_method_row(method: &MethodSummary) -> Vec<String> {
 }
 
 /// Shows methods that are not complete, if there are any.
-pub(super) fn list_unfinished_results(methods: &[UnfinishedMethod], output: &mut CommandOutput) {
+pub(super) fn print_unfinished_methods(methods: &[UnfinishedMethod], output: &mut CommandOutput) {
     if methods.is_empty() {
         return;
     }
@@ -139,7 +139,7 @@ pub(super) fn show_method(
     let file = method.directory.join(chosen.unwrap_or(RESULT_TEXT_FILE));
     match std::fs::read_to_string(&file) {
         Ok(text) => output.write_text(text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_result(method, chosen)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_result_error(method, chosen)),
         Err(error) => return Err(Error::unreadable_file(&file, error)),
     }
     if chosen.is_none() {
@@ -148,10 +148,10 @@ pub(super) fn show_method(
     Ok(())
 }
 
-fn no_result(method: &MethodSummary, file: Option<&str>) -> Error {
+fn no_result_error(method: &MethodSummary, file: Option<&str>) -> Error {
     let id = &method.id;
     Error::Usage(if method.state == MethodState::Complete {
-        format!("method {id} has no {}", file.unwrap_or(RESULT_TEXT_FILE))
+        format!("method {id} has no file {}", file.unwrap_or(RESULT_TEXT_FILE))
     } else {
         format!(
             "method {id} has no result yet: it is {}, with {} trials; `{}` continues it if its process has ended",
@@ -173,11 +173,11 @@ pub(super) fn discard_method(
     Ok(())
 }
 
-/// The page of a method for people, from its result and its journal.
-pub(super) fn method_page(method: &MethodSummary) -> Result<String, Error> {
+/// Renders the web page of a complete method, from its result and its journal.
+pub(super) fn render_method_page(method: &MethodSummary) -> Result<String, Error> {
     // Only a complete method has all files that its page needs.
     if method.state == MethodState::Complete {
-        return crate::commands::method::stored_page(&method.directory);
+        return crate::commands::method::rebuild_stored_page(&method.directory);
     }
-    Err(no_result(method, None))
+    Err(no_result_error(method, None))
 }

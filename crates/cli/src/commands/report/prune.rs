@@ -1,6 +1,6 @@
 //! `packetrig report prune`, `pin` and `unpin`.
 
-use super::{existing_catalogue, find_stored_result, name_or_dash, open_catalogue_to_list};
+use super::{find_stored_result, name_or_dash, open_catalogue_to_list, open_existing_catalogue};
 use crate::args::PruneArgs;
 use crate::error::Error;
 use crate::identity;
@@ -46,7 +46,7 @@ fn show_prune_outcome(outcome: &PruneOutcome, is_dry_run: bool, output: &mut Com
             "`--json`",
         ));
     }
-    // Saturating: sizes come from the catalogue, and a damaged one must not stop the removal.
+    // The sum saturates: sizes come from the catalogue, and a damaged one must not stop the removal.
     let bytes = outcome.removed.iter().map(|pruned| pruned.bytes).fold(0, u64::saturating_add);
     let verb = if is_dry_run { "would remove" } else { "removed" };
     output.write_line(format_args!(
@@ -54,16 +54,19 @@ fn show_prune_outcome(outcome: &PruneOutcome, is_dry_run: bool, output: &mut Com
         outcome.removed.len(),
         format_scaled(bytes as f64, "B")
     ));
-    let stays = [("are pinned", &outcome.pinned), ("are still waited for or in use", &outcome.incomplete)];
+    let stays = [("are pinned", &outcome.pinned), ("are incomplete or in use", &outcome.incomplete)];
     for (why, ids) in stays.into_iter().filter(|(_, ids)| !ids.is_empty()) {
         output.write_line(format_args!(
-            "{} more match and stay because they {why}: {}",
+            "{} more results match, but stay because they {why}: {}",
             ids.len(),
             ids.join(" ")
         ));
     }
     if is_dry_run && outcome.finished > 0 {
-        output.write_line(format_args!("would finish the removal of {} results", outcome.finished));
+        output.write_line(format_args!(
+            "would also finish the interrupted removal of {} results",
+            outcome.finished
+        ));
     }
 }
 
@@ -78,7 +81,7 @@ fn build_pruned_row(pruned: &PrunedResult) -> Vec<String> {
 }
 
 pub(super) fn pin_result(id: &str, store: Option<&Path>, output: &mut CommandOutput) -> Result<(), Error> {
-    let catalogue = existing_catalogue(store, id)?;
+    let catalogue = open_existing_catalogue(store, id)?;
     let found = find_stored_result(&catalogue, id)?;
     let is_new = catalogue.pin_result(found.id(), clock::wall_clock_ns())?;
     let already = if is_new { "" } else { " already" };
@@ -87,7 +90,7 @@ pub(super) fn pin_result(id: &str, store: Option<&Path>, output: &mut CommandOut
 }
 
 pub(super) fn unpin_result(id: &str, store: Option<&Path>, output: &mut CommandOutput) -> Result<(), Error> {
-    let catalogue = existing_catalogue(store, id)?;
+    let catalogue = open_existing_catalogue(store, id)?;
     let found = find_stored_result(&catalogue, id)?;
     let had_pin = catalogue.unpin_result(found.id())?;
     let words = if had_pin { "is not pinned any more" } else { "was not pinned" };

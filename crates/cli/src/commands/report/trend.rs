@@ -24,7 +24,7 @@ pub(super) fn show_trend(arguments: &TrendArgs, output: &mut CommandOutput) -> R
     if results.is_empty() {
         let name = &arguments.name;
         return Err(Error::Usage(format!(
-            "no result is named `{name}`; `packetrig report` lists them, and --name names a run or a test of a method"
+            "no result is named `{name}`; `packetrig report` lists the results, and --name gives a run or a test its name"
         )));
     }
     let limits = FigureLimits::new(arguments.limits.max_worse.clone());
@@ -72,7 +72,7 @@ fn read_results(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<T
 
 fn warn_of_other_tests(results: &[(&StoredSummary, ComparableResult)]) {
     let Some((_, newest)) = results.last() else { return };
-    // A warning and no error: a plan that grew over the months still has a trend.
+    // This is a warning and not an error, because a plan that grew over the months still has a trend.
     let others = results.iter().filter(|(_, result)| result.difference_to(newest).is_some()).count();
     if others > 0 {
         let what = format_args!(
@@ -104,7 +104,7 @@ fn render_trend(report: &TrendReport, style: TextStyle) -> String {
     text.push('\n');
     text.push_str(&format_figures_table(&report.figures, style));
     if let Some(compared) = &report.comparison {
-        text.push_str("\nThe newest against the medians of those before:\n");
+        text.push_str("\nThe newest result compared with the medians of the earlier ones:\n");
         text.push_str(&diff::format_comparison_table(&compared.figures, style));
         let mut reasons: Vec<String> = compared.figures.iter().filter_map(ComparedFigure::reason).collect();
         reasons.extend(compared.missing.iter().map(|name| format!("no result has the figure {name}")));

@@ -13,10 +13,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Shortest token: 16 characters of a file that somebody wrote by hand.
+/// Shortest token that is accepted, for files that somebody wrote by hand.
 const MIN_TOKEN_CHARACTERS: usize = 16;
 const MAX_TOKEN_BYTES: u64 = 4096;
-/// Random bytes of a token that is made here.
+/// Number of random bytes in a new token.
 const MADE_BYTES: usize = 32;
 
 /// Users that need no token; `None` if everybody needs it.
@@ -32,7 +32,7 @@ pub(in crate::commands) fn find_local_users(allowed: &[u32]) -> Option<LocalUser
         Err(error) => {
             print_remark(format_args!(
                 "warning: cannot tell which local user opens a connection ({error}), so every client needs \
-                the token; if the loopback interface is down: ip link set lo up"
+                the token; if the loopback interface is down, run `ip link set lo up`"
             ));
             None
         }
@@ -66,7 +66,7 @@ pub(in crate::commands) fn check_somebody_may_connect(options: &ServerOptions) -
 /// Reads the token in the file. A missing file is created, readable by its owner only.
 pub(in crate::commands) fn read_or_create_token(file: &Path) -> Result<String, Error> {
     // The file is created first, and read only if it exists already: no other process can put its own file there in between.
-    let made = match private_files::create_private_file(file) {
+    let made = match private_files::create_new_private_file(file) {
         Ok(new) => create_token(new),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return read_token(file),
         Err(error) => Err(error),
@@ -91,17 +91,23 @@ pub(in crate::commands) fn read_token(path: &Path) -> Result<String, Error> {
     let file = File::open(path).map_err(|source| Error::unreadable_file(path, source))?;
     // The open file is checked, not its path: this way the checked file is certainly the file that is read.
     let facts = file.metadata().map_err(|source| Error::unreadable_file(path, source))?;
+    if !facts.is_file() {
+        return Err(Error::Usage(format!("{name} is not a regular file, so it cannot hold a token")));
+    }
     // The permission bits of the group and of others must all be zero.
-    if !facts.is_file() || facts.mode() & 0o077 != 0 {
+    if facts.mode() & 0o077 != 0 {
         let message = format!("other users can read the token in {name}; run `chmod 600 {name}`");
         return Err(Error::Usage(message));
     }
     if facts.uid() != own_user() && facts.uid() != 0 {
-        let message = format!("the token in {name} belongs to user {}, not to you", facts.uid());
+        let message = format!(
+            "the token file {name} belongs to user {}; it must belong to you or to root",
+            facts.uid()
+        );
         return Err(Error::Usage(message));
     }
     let mut text = String::new();
-    // Limited, because the user may have named a file of any size.
+    // The length is limited, because the user may have named a file of any size.
     file.take(MAX_TOKEN_BYTES + 1)
         .read_to_string(&mut text)
         .map_err(|source| Error::unreadable_file(path, source))?;
@@ -111,8 +117,8 @@ pub(in crate::commands) fn read_token(path: &Path) -> Result<String, Error> {
     let is_whole = text.len() as u64 <= MAX_TOKEN_BYTES;
     if !is_whole || token.len() < MIN_TOKEN_CHARACTERS || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::Usage(format!(
-            "the token in {name} is invalid: it needs {MIN_TOKEN_CHARACTERS} to {MAX_TOKEN_BYTES} printable characters; remove the file \
-                to have a new one made"
+            "the token in {name} is invalid: it needs {MIN_TOKEN_CHARACTERS} to {MAX_TOKEN_BYTES} printable characters; remove the file, \
+                and packetrig creates a new token"
         )));
     }
     Ok(token.to_owned())
@@ -123,15 +129,18 @@ pub(in crate::commands) fn describe_access(arguments: &ServeArgs, users: Option<
     if arguments.let_anyone_in {
         return "Anyone who reaches these addresses can make this machine send (--let-anyone-in)".to_owned();
     }
-    let open_to = describe_who(users, arguments.token_file.as_deref(), arguments.client_ca.as_deref());
+    let open_to =
+        describe_admitted_clients(users, arguments.token_file.as_deref(), arguments.client_ca.as_deref());
     match &arguments.view_token_file {
-        Some(file) => format!("{open_to}; for looking only, to clients with the token in {}", file.display()),
+        Some(file) => {
+            format!("{open_to}; for viewing only, also to clients with the token in {}", file.display())
+        }
         None => open_to,
     }
 }
 
 /// Describes the clients of a server without `--let-anyone-in`.
-pub(in crate::commands) fn describe_who(
+pub(in crate::commands) fn describe_admitted_clients(
     users: Option<&LocalUsers>,
     token_file: Option<&Path>,
     client_ca: Option<&Path>,
@@ -187,7 +196,17 @@ mod tests {
             return;
         }
         let refused = read_token(&file).expect_err("it belongs to somebody else").to_string();
-        assert!(refused.ends_with("belongs to user 65534, not to you"), "{refused}");
+        assert!(refused.ends_with("belongs to user 65534; it must belong to you or to root"), "{refused}");
+    }
+
+    #[test]
+    fn token_path_that_is_no_file_is_refused_as_such() {
+        let directory = tempfile::tempdir().expect("a directory");
+        // Others may read it, but that is not its fault.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("set");
+        let refused = read_token(directory.path()).expect_err("a directory has no token").to_string();
+        assert!(refused.contains("is not a regular file"), "{refused}");
+        assert!(!refused.contains("chmod"), "{refused}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! `packetrig tap status` and `packetrig tap stop`. They find taps by the state files and pinned programs that these leave, so they
-//! need no process of the tap.
+//! `packetrig tap status` and `packetrig tap stop`. They find taps by the state files and pinned programs that taps
+//! leave, so they do not need the process of a tap.
 
 use super::{judge_tap, refusing, result_json, show};
 use crate::args::NamedTap;
@@ -78,7 +78,7 @@ pub(super) fn stop_tap(named: &NamedTap, output: &mut CommandOutput) -> Result<C
         if named.json {
             output.write_json(&serde_json::json!({ "state": state, "ended_by": state.process }))?;
         } else {
-            output.write_line(format_args!("{}: process {} ended it", state.name, state.process));
+            output.write_line(format_args!("{}: process {} ended the tap", state.name, state.process));
         }
         return Ok(CommandExit::Ok);
     };

@@ -11,7 +11,7 @@ use packetrig_sys::clock;
 use std::path::Path;
 
 /// The seed if neither the flags nor the file name one.
-// Fixed, so that the same command impairs the same frames again.
+// The seed is fixed, so that the same command impairs the same frames again.
 const IMPAIRMENT_SEED: u64 = 1;
 
 /// The treatment of frames, for each direction.
@@ -84,7 +84,7 @@ impl TapImpairments {
 
 fn read_specs(arguments: &Arguments) -> Result<ImpairSpecs, Error> {
     let mut specs = match &arguments.both {
-        Some(text) if is_file(text) => {
+        Some(text) if is_yaml_file_name(text) => {
             let document = std::fs::read_to_string(text)
                 .map_err(|source| Error::ReadFile { name: text.clone(), source })?;
             ImpairSpecs::parse_document(&document)?
@@ -101,7 +101,7 @@ fn read_specs(arguments: &Arguments) -> Result<ImpairSpecs, Error> {
     Ok(specs)
 }
 
-fn is_file(text: &str) -> bool {
+fn is_yaml_file_name(text: &str) -> bool {
     // The ending of the name decides, and not a check on the disk: `delay=10ms` could be a file, too.
     Path::new(text).extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }

@@ -18,12 +18,13 @@ struct SideCounters {
 }
 
 impl RefusingSides {
-    /// Remarks on sides that accept nothing, after a look at the accounts.
+    /// Returns remarks on sides that have refused frames and accepted none since the last call. Each
+    /// side is reported once.
     pub(super) fn refusal_remarks(&mut self, accounts: &TapAccounts) -> Vec<String> {
         accounts.directions.iter().filter_map(|direction| self.refusal_remark(direction)).collect()
     }
 
-    /// Remarks on interfaces that have gone since the last look.
+    /// Returns remarks on interfaces that have disappeared since the last call.
     pub(super) fn gone_interface_remarks(&mut self, gone: &[String]) -> Vec<String> {
         let new: Vec<String> = gone.iter().filter(|name| !self.gone.contains(name)).cloned().collect();
         let remarks = new.iter().map(|name| gone_interface_remark(name)).collect();

@@ -18,11 +18,13 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
 
-/// Smallest heights of the whole ledger and of both tables.
+/// Rows that a screen needs to show the whole ledger.
 const MIN_ROWS_FOR_LEDGER: u16 = 24;
+/// Rows that a screen needs to show the tables of streams and ports at once.
 const MIN_ROWS_FOR_BOTH_TABLES: u16 = 32;
-/// Columns of the totals before the sparkline, and the smallest width of a sparkline.
+/// Width of a line of totals, in columns; the sparkline follows it.
 const TOTALS_WIDTH: u16 = 54;
+/// Smallest width of a sparkline, in columns.
 const MIN_SPARKLINE_COLUMNS: u16 = 10;
 
 /// Styles of the screen.
@@ -176,7 +178,7 @@ fn build_title_line(state: &WatchState, theme: Theme) -> Line<'static> {
     };
     let mut spans =
         vec![Span::styled(format!("packetrig watch {}  ", state.server), Theme::title_style()), link];
-    // Beside the title, because a picture that stands still must not pass for the present.
+    // This mark is beside the title, because a frozen view must not be mistaken for the present state.
     if state.is_frozen() {
         spans.insert(1, Span::styled("FROZEN  ", theme.doubtful_style()));
     }
@@ -232,7 +234,7 @@ fn draw_totals(frame: &mut Frame<'_>, rows: &mut ScreenRows, state: &WatchState,
     }
 }
 
-/// Draws a line of totals, and behind it the rates of the last seconds, from 0.
+/// Draws a line of totals, and after it the rates of the last seconds, from 0.
 fn draw_rate(frame: &mut Frame<'_>, area: Rect, state: &WatchState, line: String, of: fn(&RatePoint) -> f64) {
     draw_line(frame, area, Line::from(line));
     let x = area.x + TOTALS_WIDTH;
@@ -289,11 +291,11 @@ fn build_legend_line(state: &WatchState, width: u16, theme: Theme) -> Line<'stat
     let mut used = 0;
     for handler in KEY_HANDLERS.iter().filter(|handler| !handler.word.is_empty()) {
         // A key that would be refused is not offered.
-        if handler.is_order() && state.control.refusal().is_some() {
+        if handler.changes_run() && state.control.refusal().is_some() {
             continue;
         }
         used += handler.key.len() + handler.word.len() + 3;
-        // The two blanks behind the last key may be cut off.
+        // The two blanks after the last key may be cut off.
         if used > usize::from(width) + 2 {
             break;
         }

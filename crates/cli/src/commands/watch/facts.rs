@@ -132,8 +132,8 @@ impl StreamFacts {
     }
 }
 
-/// A count of the API.
-pub(super) fn json_u64_of(value: &Value) -> Option<u64> {
+/// Reads a count of the API, which is a number or a text; `None` for any other value.
+pub(super) fn parse_api_count(value: &Value) -> Option<u64> {
     FrameCount::deserialize(value).ok().map(|count| count.0)
 }
 

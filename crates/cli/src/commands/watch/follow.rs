@@ -1,5 +1,5 @@
-//! The connection to the server: one thread follows its events and connects again when they end, another one delivers orders. Neither
-//! waits for the screen unless the queue of events is full.
+//! The connection to the server: one thread follows its events and connects again when they end, another one sends
+//! the user's orders. Neither waits for the screen unless the queue of events is full.
 
 use super::orders::StreamCommand;
 use super::state::StreamWindow;
@@ -15,11 +15,11 @@ use std::time::Duration;
 const MAX_WAITING: usize = 8;
 /// Interval between two checks of the follower for the end and for requests of other rows.
 const FOLLOWER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// Number of such intervals between two attempts to connect.
+/// Number of these check intervals between two attempts to connect.
 const CHECKS_BETWEEN_ATTEMPTS: u32 = 10;
-/// Number of such intervals that the program waits at its end for the threads.
+/// Number of these check intervals that the program waits for the threads at its end.
 const CHECKS_AT_END: u32 = 5;
-/// States per second of a screen.
+/// States per second that a screen requests.
 const SCREEN_STATES_PER_SECOND: u32 = 5;
 /// Largest number of rows that the API returns.
 const MAX_API_ROWS: usize = 10_000;
@@ -39,12 +39,12 @@ pub(super) enum WatchEvent {
     },
 }
 
-/// How long the server serves.
+/// Lifetime of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerLife {
-    /// `packetrig serve`: a lost connection is tried again.
+    /// The server is `packetrig serve`, which outlives runs: a lost connection is tried again.
     BeyondRun,
-    /// As long as the run of one command.
+    /// The server belongs to the run of one command and ends with it.
     OfRun,
 }
 
@@ -185,7 +185,7 @@ struct RunEventFollower {
     lasts: ServerLife,
 }
 
-/// The receiver of the screen is closed.
+/// Error: the screen has ended, and its receiver is closed.
 struct ScreenClosed;
 
 impl RunEventFollower {
@@ -194,7 +194,7 @@ impl RunEventFollower {
         while !self.is_ending() {
             let request = self.current_request();
             match self.follow_events(&request, &mut needs_history) {
-                // Other rows were requested.
+                // The user has scrolled to other rows: the next pass requests them.
                 Ok(()) => {}
                 Err(FollowFailure::ScreenEnded) => return,
                 Err(FollowFailure::Client(error))
@@ -225,7 +225,7 @@ impl RunEventFollower {
         let mut stream = self.client.follow_events(&request.request_path(*needs_history))?;
         self.send_to_screen(WatchEvent::Connected)?;
         while !self.is_ending() && self.current_request() == *request {
-            if let Some(event) = EventStream::next(&mut stream, FOLLOWER_CHECK_INTERVAL)? {
+            if let Some(event) = EventStream::wait_for_event(&mut stream, FOLLOWER_CHECK_INTERVAL)? {
                 // The flag is cleared only after the history has arrived, so that a new connection requests it again.
                 *needs_history &= event.name != "history";
                 self.send_to_screen(WatchEvent::Server(event))?;

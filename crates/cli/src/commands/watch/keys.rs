@@ -6,11 +6,11 @@ use ratatui::crossterm::event::KeyCode;
 
 /// Rows that a page key moves.
 const PAGE_KEY_ROWS: isize = 10;
-/// One step of a rate, up and down: 10 up and 10 down lead back.
+/// Percent of the rate after one step up and one step down: ten steps up and ten steps down almost restore the rate.
 const RATE_UP_PERCENT: u64 = 110;
 const RATE_DOWN_PERCENT: u64 = 91;
 
-/// Means Ctrl-C, which quits in every mode.
+/// Stands for Ctrl-C, which quits in every mode.
 pub(super) const INTERRUPT_KEY: KeyCode = KeyCode::Null;
 
 /// A key and its action.
@@ -31,7 +31,7 @@ enum KeyAction {
 
 impl KeyHandler {
     /// Returns true if the key changes the run.
-    pub(super) const fn is_order(&self) -> bool {
+    pub(super) const fn changes_run(&self) -> bool {
         matches!(self.action, KeyAction::Order(_))
     }
 }

@@ -59,8 +59,8 @@ impl StreamCommand {
             OrderedChange::Stop => format!("stop {streams}"),
             OrderedChange::Pause => format!("pause {streams}"),
             OrderedChange::Resume => format!("resume {streams}"),
-            OrderedChange::Percent(percent) => format!("{percent} % of the rate of {streams}"),
-            OrderedChange::Rate(rate) => format!("rate {} of {streams}", make_printable(rate)),
+            OrderedChange::Percent(percent) => format!("change the rate of {streams} to {percent} %"),
+            OrderedChange::Rate(rate) => format!("set the rate of {streams} to {}", make_printable(rate)),
         }
     }
 }

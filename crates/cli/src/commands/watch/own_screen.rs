@@ -19,7 +19,7 @@ pub(crate) struct ScreenThread {
 }
 
 impl ScreenThread {
-    /// Refuses where no screen can be shown: before the run, not in it.
+    /// Returns an error if no screen can be shown. Called before the run, so that the run does not fail because of it.
     pub(crate) fn check_terminal() -> Result<(), Error> {
         if has_screen() {
             return Ok(());
@@ -27,9 +27,11 @@ impl ScreenThread {
         Err(Error::Usage("--watch needs a terminal; `packetrig watch --lines` prints lines".into()))
     }
 
-    /// Opens the screen of the server at this address of this process. `what` names the work of the command.
+    /// Opens the screen for the server of this process at this address. `what` names the work of the command.
     pub(crate) fn open(address: Option<SocketAddr>, what: &'static str) -> Result<Self, Error> {
-        let nowhere = || Error::Usage("--watch needs the loopback interface: ip link set lo up".into());
+        let nowhere = || {
+            Error::Usage("--watch needs the loopback interface; bring it up with `ip link set lo up`".into())
+        };
         let client =
             ApiClient::new(address.ok_or_else(nowhere)?.into(), None, &CertificateTrust::ThisMachine)?;
         let server = client.get("/api/v1/state")?;

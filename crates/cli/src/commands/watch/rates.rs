@@ -33,8 +33,8 @@ struct HistoryColumns {
 }
 
 impl RateHistory {
-    /// Forgets the points of another configuration.
-    pub(super) fn begin_configuration(&mut self, number: u64) {
+    /// Removes the points if they belong to another configuration.
+    pub(super) fn clear_if_other_configuration(&mut self, number: u64) {
         if self.configuration != number {
             self.configuration = number;
             self.points.clear();
@@ -42,7 +42,7 @@ impl RateHistory {
     }
 
     /// Replaces all points by the data of the event `history`.
-    pub(super) fn restart_history(&mut self, data: &Value) {
+    pub(super) fn replace_history(&mut self, data: &Value) {
         self.configuration = data["configuration"].as_u64().unwrap_or_default();
         let columns: HistoryColumns = serde_json::from_value(data["columns"].clone()).unwrap_or_default();
         let counts = columns.frames_tx.iter().zip(&columns.frames_rx);

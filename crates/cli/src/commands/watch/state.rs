@@ -99,7 +99,7 @@ fn stream_orderings() -> impl Iterator<Item = StreamOrdering> {
     iter::once(StreamOrdering::CONFIGURATION).chain(of_columns)
 }
 
-/// Facts at one moment.
+/// What the server reported up to one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WatchSnapshot {
     pub(super) facts: LiveFacts,
@@ -173,16 +173,16 @@ impl WatchState {
     }
 
     pub(super) fn sort_name(&self) -> &'static str {
-        self.order().name
+        self.sort_order().name
     }
 
-    fn order(&self) -> StreamOrdering {
+    fn sort_order(&self) -> StreamOrdering {
         stream_orderings().nth(self.sort).unwrap_or(StreamOrdering::CONFIGURATION)
     }
 
     /// Name of the sorted column, and true if its largest value comes first.
     pub(super) fn sort_column(&self) -> (&'static str, bool) {
-        let StreamOrdering { column, largest_first, .. } = self.order();
+        let StreamOrdering { column, largest_first, .. } = self.sort_order();
         (column, largest_first != self.is_reversed)
     }
 
@@ -222,7 +222,7 @@ impl WatchState {
 
     fn on_server_event(&mut self, event: ServerEvent) {
         match event.name.as_str() {
-            "history" => self.latest.rates.restart_history(&event.data),
+            "history" => self.latest.rates.replace_history(&event.data),
             "live" => match serde_json::from_value::<LiveFacts>(event.data) {
                 Ok(facts) => self.set_latest_facts(facts),
                 Err(error) => {
@@ -241,24 +241,24 @@ impl WatchState {
             self.selected_name = None;
         }
         // The server sends the history only to connections that requested it: otherwise the curves of the last run would stay.
-        self.latest.rates.begin_configuration(facts.configuration);
+        self.latest.rates.clear_if_other_configuration(facts.configuration);
         // This also happens while the view is frozen: a view that continues shows the present, and orders
         // need the latest configuration.
         self.latest.facts = facts;
         if let Some(run) = &self.latest.facts.run {
             self.latest.rates.add_rates(run);
         }
-        self.follow_selection();
+        self.keep_selection_at_stream();
     }
 
     /// Keeps the selection at its stream when rows move. If the stream is no longer among the rows, the one under the highlight is
     /// selected: keys act only on the highlighted stream.
-    fn follow_selection(&mut self) {
+    fn keep_selection_at_stream(&mut self) {
         let streams = self.shown_run().map(|run| &run.streams);
         let place = streams
             .zip(self.selected_name.as_ref())
             .and_then(|(streams, name)| streams.find_stream_position(name, self.selected));
-        // Clamped: a filter or a new configuration may leave fewer rows than before.
+        // The position is clamped, because a filter or a new configuration may leave fewer rows than before.
         let last = streams.map_or(0, |streams| streams.matching.saturating_sub(1));
         self.selected = place.unwrap_or(self.selected).min(last);
         if place.is_none() {

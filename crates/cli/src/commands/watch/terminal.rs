@@ -94,7 +94,7 @@ impl KeyReader {
             let event = match self.0.recv_timeout(timeout) {
                 Ok(event) => event?,
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
-                // The thread has sent its error before, or it has panicked, which was printed.
+                // The thread has ended: it sent its error before, or it panicked and the panic was printed.
                 Err(RecvTimeoutError::Disconnected) => {
                     state.has_ended = true;
                     return Ok(());
@@ -102,7 +102,7 @@ impl KeyReader {
             };
             if let Event::Key(key) = event
                 && key.kind != KeyEventKind::Release
-                && let Some(order) = on_key(state, key_code(key))
+                && let Some(order) = on_key(state, translate_key(key))
             {
                 link.send_order(order);
             }
@@ -126,7 +126,7 @@ fn forward_terminal_events(sender: &SyncSender<io::Result<Event>>) {
 }
 
 /// Translates a key. In raw mode, the terminal makes no signals: Ctrl-C is a key, and quits like `q`.
-fn key_code(key: KeyEvent) -> KeyCode {
+fn translate_key(key: KeyEvent) -> KeyCode {
     let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
         KeyCode::Char('c') if is_control => INTERRUPT_KEY,

@@ -1,8 +1,8 @@
 //! The disk's end of the queue: a thread that writes blocks, opens the next file and removes the oldest.
 //!
-//! A failed write ends a recording: the file is cut to its last complete record, and the frames of all blocks from there
-//! on count as lost to the disk. A [`RecordedFileKeeper`] that keeps the files decides about a full disk. The recording
-//! then tries again, because the keeper has made room, or continues without writing until the next file.
+//! A failed write ends a recording: the file is cut to its last complete record, and the frames of all blocks from
+//! there on count as lost to the disk. A [`RecordedFileKeeper`] that keeps the files decides about a full disk. The
+//! recording then tries again, because the keeper has made room, or continues without writing until the next file.
 
 use super::compression::FileCompression;
 use super::feed::{CAPTURE_BLOCK_BYTES, DiskBlock};
@@ -144,7 +144,7 @@ impl DiskThread {
         Ok(disk)
     }
 
-    /// Executes orders until the capturing thread has dropped its sender.
+    /// Executes commands until the capturing thread has dropped its sender.
     pub(super) fn execute_disk_commands(mut self) -> DiskOutcome {
         while let Ok(order) = self.queue.orders.recv() {
             match order {
@@ -153,7 +153,7 @@ impl DiskThread {
                         self.record_failure(failure);
                     }
                 }
-                // The capturing thread may have queued orders before it noticed the failure.
+                // The capturing thread may have queued commands before it noticed the failure.
                 DiskCommand::Open(target) => self.skip_file(target),
                 DiskCommand::Block(block) => self.write_block(block),
                 DiskCommand::Ended(part) => self.finish_file(*part),
@@ -179,7 +179,7 @@ impl DiskThread {
                 path = name;
                 file = BulkFile::create_at(&path, true);
                 // The loop ends: a keeper answers `TryAgain` only after it has removed a file.
-                while file.as_ref().is_err_and(|error| self.frees_disk_space(error)) {
+                while file.as_ref().is_err_and(|error| self.try_to_free_disk_space(error)) {
                     file = BulkFile::create_at(&path, true);
                 }
                 self.done.files.push_back(path.clone());
@@ -192,7 +192,7 @@ impl DiskThread {
         }
         match file {
             Ok(file) => self.file = Some((path, file)),
-            Err(error) if self.continues_without_file(&error) => {}
+            Err(error) if self.may_continue_without_file(&error) => {}
             Err(error) => return Err((path, error)),
         }
         // The number is never below one: the file that was just opened must survive.
@@ -218,15 +218,17 @@ impl DiskThread {
         self.lost = 0;
     }
 
-    /// Returns whether the file keeper freed disk space after this error, so that the write can be repeated.
-    fn frees_disk_space(&mut self, error: &io::Error) -> bool {
+    /// Asks the file keeper to free disk space if this error means that the disk is full. Returns whether it did, so
+    /// that the write can be repeated.
+    fn try_to_free_disk_space(&mut self, error: &io::Error) -> bool {
         self.keeper
             .as_mut()
             .is_some_and(|shelf| is_disk_full(error) && shelf.on_disk_full() == FullDiskPolicy::TryAgain)
     }
 
-    /// Returns whether recording continues without this file.
-    fn continues_without_file(&mut self, error: &io::Error) -> bool {
+    /// Returns whether the error means that the disk is full and the file keeper wants recording to
+    /// continue without this file.
+    fn may_continue_without_file(&mut self, error: &io::Error) -> bool {
         self.keeper
             .as_mut()
             .is_some_and(|shelf| is_disk_full(error) && shelf.on_disk_full() == FullDiskPolicy::GoOn)
@@ -273,7 +275,7 @@ impl DiskThread {
                 self.lost += block.frames;
                 self.tally.lost.fetch_add(block.frames, Ordering::Release);
                 match failure {
-                    Some((_, error)) if self.continues_without_file(&error) => self.abandon_file(),
+                    Some((_, error)) if self.may_continue_without_file(&error) => self.abandon_file(),
                     Some(failure) => self.record_failure(failure),
                     None => {}
                 }

@@ -64,7 +64,7 @@ impl DiskBlockQueue {
     }
 
     /// Returns whether frames wait in the block that is being filled.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(super) fn has_waiting_frames(&self) -> bool {
         self.current.as_ref().is_some_and(|block| block.frames > 0)
     }
 
@@ -77,7 +77,7 @@ impl DiskBlockQueue {
         true
     }
 
-    /// Returns whether `bytes`, fewer than a block has, can be written without waiting.
+    /// Reserves room for `bytes` bytes, fewer than a block has. Returns false if not enough blocks are free.
     pub(super) fn reserve_bytes(&mut self, bytes: usize) -> bool {
         let room = self.current.as_ref().map_or(0, |block| block.limit - block.len);
         let Some(rest) = bytes.checked_sub(room).filter(|rest| *rest > 0) else { return true };
@@ -91,7 +91,7 @@ impl DiskBlockQueue {
         while !bytes.is_empty() {
             let Some(block) = self.current.as_mut() else {
                 if !self.begin_block() {
-                    return; // Cannot be: room was reserved.
+                    return; // This cannot happen: the caller has reserved room.
                 }
                 continue;
             };
@@ -100,8 +100,8 @@ impl DiskBlockQueue {
             block.len += take;
             self.position += take as u64;
             bytes = &bytes[take..];
-            // A block that is exactly full stays until more bytes come: `complete` still has to note in it that
-            // a record ends here.
+            // A block that is exactly full stays until more bytes come: `mark_record_end` still has to note in it
+            // that a record ends here.
             if block.len == block.limit && !bytes.is_empty() {
                 self.flush_block();
             }
@@ -109,7 +109,7 @@ impl DiskBlockQueue {
     }
 
     /// Marks the end of a record with `frames` frames: readers can read the file up to here.
-    pub(super) fn close_recorded_packet(&mut self, frames: u64) {
+    pub(super) fn mark_record_end(&mut self, frames: u64) {
         let position = self.position;
         if let Some(block) = self.current.as_mut() {
             block.whole = position;
@@ -120,21 +120,21 @@ impl DiskBlockQueue {
     /// Hands the current block to the disk, full or not.
     pub(super) fn flush_block(&mut self) {
         if let Some(block) = self.current.take() {
-            self.send_order(DiskCommand::Block(block));
+            self.send_command(DiskCommand::Block(block));
         }
     }
 
-    /// Ends the file and continues with another one.
-    pub(super) fn next_file(&mut self, target: RecordTarget) {
+    /// Writes the rest of the current file and opens the next one.
+    pub(super) fn start_next_file(&mut self, target: RecordTarget) {
         self.flush_block();
-        self.send_order(DiskCommand::Open(target));
+        self.send_command(DiskCommand::Open(target));
         self.position = 0;
     }
 
     /// Reports that the file is complete.
     pub(super) fn end_file(&mut self, part: FilePart) {
         self.flush_block();
-        self.send_order(DiskCommand::Ended(Box::new(part)));
+        self.send_command(DiskCommand::Ended(Box::new(part)));
     }
 
     /// Asks the disk's thread to check its files, unless it is busy.
@@ -160,7 +160,7 @@ impl DiskBlockQueue {
         true
     }
 
-    fn send_order(&self, order: DiskCommand) {
+    fn send_command(&self, order: DiskCommand) {
         // Sending cannot fail: the disk's thread ends only after this sender is dropped.
         drop(self.orders.send(order));
     }
@@ -183,7 +183,7 @@ mod tests {
         for (n, size) in sizes.into_iter().enumerate() {
             assert!(feed.reserve_bytes(size), "{n}");
             feed.put_bytes(&vec![u8::try_from(n).unwrap(); size]);
-            feed.close_recorded_packet(1);
+            feed.mark_record_end(1);
             if n == 0 {
                 feed.flush_block();
             }

@@ -11,7 +11,7 @@ pub trait RecordedFileKeeper: Send {
     fn on_file_complete(&mut self, part: FilePart);
     /// Decides how recording continues on a full disk.
     fn on_disk_full(&mut self) -> FullDiskPolicy;
-    /// Checks the stored files. Called now and then.
+    /// Checks the stored files. Called about every 5 s while frames are recorded.
     fn check_files(&mut self);
 }
 

@@ -52,7 +52,7 @@ impl KeptFrames {
     }
 
     /// Returns whether the files are due for a check; if so, restarts the interval.
-    pub(super) fn is_check_due(&mut self, now: MonoTime) -> bool {
+    pub(super) fn restart_check_interval_if_due(&mut self, now: MonoTime) -> bool {
         let is_due = now.since(self.looked) >= FILE_CHECK_INTERVAL;
         if is_due {
             self.looked = now;

@@ -1,4 +1,4 @@
-//! A running recording: frames in, files out, every frame in one account.
+//! A running recording: encodes frames, starts new files, and counts every frame exactly once.
 
 use super::super::encode::{
     self, CaptureHeader, CaptureTotals, FrameEnvelope, FrameRecord, MAX_FILE_OVERHEAD_BYTES,
@@ -128,8 +128,8 @@ impl DirectionRecorder {
         // A rotation sets three blocks aside while a fourth is being filled.
         let blocks = (spec.queue / CAPTURE_BLOCK_BYTES).max(4);
         let (free_in, free) = bounded(blocks);
-        // The queue is never full: between the orders that end one file and open the next, there are at least
-        // the blocks with its end and its header.
+        // The queue is never full: between the commands that end one file and open the next, there are at least
+        // the blocks with the end of the file and the header of the next.
         let (orders, orders_out) = bounded(3 * blocks + 4);
         for _ in 0..blocks {
             free_in.send(DiskBlock::new()).map_err(|_| Error::Bug("a new queue is full"))?;
@@ -165,7 +165,7 @@ impl DirectionRecorder {
             kept: None,
         };
         // The header of the first file is queued before any frame.
-        recorder.begin_file();
+        recorder.queue_file_header();
         Ok(recorder)
     }
 
@@ -193,11 +193,11 @@ impl DirectionRecorder {
             self.beyond_budget += 1;
             return;
         }
-        // `next_file` fails when too few blocks are free. Then the frame is dropped rather than written into a full
-        // file: the limit on the size of files is a promise.
-        let is_room = (!self.is_file_full(length, frame.at) || self.next_file(frame.at))
+        // `start_next_file` fails when too few blocks are free. Then the frame is dropped, because a file must not
+        // exceed its size limit.
+        let is_room = (!self.is_file_full(length, frame.at) || self.start_next_file(frame.at))
             && self.feed.reserve_bytes(length);
-        // This comes after the rotation: the numbers of a file are those up to its last frame.
+        // This comes after the rotation, so that the trailer number counts for the file that contains the frame.
         if let Some(shelved) = &mut self.kept {
             shelved.on_arrival(frame.bytes);
         }
@@ -205,12 +205,12 @@ impl DirectionRecorder {
             self.queue_dropped += 1;
             return;
         }
-        // `reserve` has made room for all four parts, so a record is either complete in the stream or absent.
+        // `reserve_bytes` has made room for all four parts, so a record is either complete in the stream or absent.
         self.feed.put_bytes(around.head_bytes());
         self.feed.put_bytes(kept.bytes);
         self.feed.put_bytes(&kept.fcs[..kept.fcs_len]);
         self.feed.put_bytes(around.tail_bytes());
-        self.feed.close_recorded_packet(1);
+        self.feed.mark_record_end(1);
         self.is_empty = false;
         if let Some(shelved) = &mut self.kept {
             shelved.on_frame_written(frame.full_len + FCS_BYTES, record.at_ns);
@@ -219,7 +219,7 @@ impl DirectionRecorder {
 
     /// Begins another file unless the current one is empty. Returns whether it did.
     pub fn rotate_file(&mut self, now: MonoTime) -> bool {
-        !self.is_empty && self.next_file(now)
+        !self.is_empty && self.start_next_file(now)
     }
 
     /// Returns the trailer counters of a tap so far.
@@ -239,7 +239,7 @@ impl DirectionRecorder {
         // The snap length counts the FCS as part of the frame, so a cut may fall inside it.
         match (most - bytes.len()).min(FCS_BYTES) {
             fcs_len @ 1.. if self.spec.fcs && is_whole => {
-                KeptBytes { bytes, fcs: checksum::fcs(bytes), fcs_len }
+                KeptBytes { bytes, fcs: checksum::compute_fcs(bytes), fcs_len }
             }
             _ => KeptBytes { bytes, fcs: [0; FCS_BYTES], fcs_len: 0 },
         }
@@ -258,16 +258,17 @@ impl DirectionRecorder {
     pub fn flush_when_idle(&mut self, now: MonoTime) {
         let is_due = self.spec.target == RecordTarget::StandardOutput
             || now.since(self.flushed) >= BLOCK_FLUSH_TIMEOUT;
-        if is_due && self.feed.is_waiting() {
+        if is_due && self.feed.has_waiting_frames() {
             self.feed.flush_block();
             self.flushed = now;
         }
     }
 
-    /// Rotates files that are due by time even if no frame arrives. To be called now and then.
+    /// Starts another file when the time span of the current one is over, even if no frame arrives. Also asks the
+    /// disk's thread to check its files. To be called regularly, for example twice a second.
     pub fn rotate_due_files(&mut self, now: MonoTime) {
         let Some(kept) = &mut self.kept else { return };
-        if kept.is_check_due(now) {
+        if kept.restart_check_interval_if_due(now) {
             self.feed.request_file_check();
         }
         if self.spec.rotation.every.is_some_and(|every| now.since(self.begun) >= every) {
@@ -293,7 +294,7 @@ impl DirectionRecorder {
     /// Ends the last file and waits for the disk's thread.
     pub fn finish_recording(mut self, now: MonoTime) -> Result<RecordingOutcome, Error> {
         let numbers = self.tap_numbers();
-        let done = self.close_files(now)?.ok_or(Error::Bug("a recording ended twice"))?;
+        let done = self.close_files(now)?.ok_or(Error::Bug("a recording was finished twice"))?;
         Ok(RecordingOutcome {
             files: done.files.into(),
             removed: done.removed,
@@ -312,10 +313,10 @@ impl DirectionRecorder {
 
     fn close_files(&mut self, now: MonoTime) -> Result<Option<DiskOutcome>, Error> {
         let Some(thread) = self.thread.take() else { return Ok(None) };
-        self.write_file_end(now);
+        self.queue_file_statistics(now);
         self.feed.flush_block();
-        self.report_file(now);
-        // Replacing the feed drops the only sender of orders, which ends the loop of the disk's thread.
+        self.report_finished_file(now);
+        // Replacing the feed drops the only sender of commands, which ends the loop of the disk's thread.
         self.feed = DiskBlockQueue::new(crossbeam_channel::never(), bounded(0).0);
         thread.join().map(Some).map_err(|_| Error::Panicked("capture-disk".into()))
     }
@@ -335,23 +336,23 @@ impl DirectionRecorder {
     }
 
     /// Continues with the next file. Returns `false` if the queue has no free blocks for that now.
-    fn next_file(&mut self, at: MonoTime) -> bool {
+    fn start_next_file(&mut self, at: MonoTime) -> bool {
         // The end of this file may need one more block, the header of the next file another.
         if !self.feed.reserve_blocks(3) {
             return false;
         }
-        self.write_file_end(at);
-        self.report_file(at);
+        self.queue_file_statistics(at);
+        self.report_finished_file(at);
         self.files += 1;
-        self.feed.next_file(numbered_target(&self.spec, self.files));
+        self.feed.start_next_file(numbered_target(&self.spec, self.files));
         self.begun = at;
         self.is_empty = true;
-        self.begin_file();
+        self.queue_file_header();
         true
     }
 
     /// Reports the finished file to the keeper.
-    fn report_file(&mut self, now: MonoTime) {
+    fn report_finished_file(&mut self, now: MonoTime) {
         let span_ns = (self.wall_time_ns(self.begun), self.wall_time_ns(now));
         let lost = LostFrames { kernel: self.kernel_dropped.unwrap_or(0), queue: self.queue_dropped };
         if let Some(kept) = &mut self.kept {
@@ -359,14 +360,14 @@ impl DirectionRecorder {
         }
     }
 
-    fn begin_file(&mut self) {
+    fn queue_file_header(&mut self) {
         let system = format!("Linux {}", packetrig_sys::kernel::kernel_release_name());
         let header = CaptureHeader {
             interface: &self.spec.interface,
             further: &self.spec.further,
-            comment: cut_text(&self.spec.comment),
+            comment: cut_header_text(&self.spec.comment),
             system: &system,
-            filter: cut_text(&self.spec.filter),
+            filter: cut_header_text(&self.spec.filter),
             snap_len: self.spec.snap_len,
             fcs: self.spec.fcs,
         };
@@ -375,7 +376,7 @@ impl DirectionRecorder {
         self.queue_encoded_bytes();
     }
 
-    fn write_file_end(&mut self, now: MonoTime) {
+    fn queue_file_statistics(&mut self, now: MonoTime) {
         let by_kernel = self.kernel_dropped.unwrap_or(0);
         let totals = CaptureTotals {
             from_ns: Some(self.wall_time_ns(self.begun)),
@@ -394,7 +395,7 @@ impl DirectionRecorder {
         // Without room the file lacks its statistics; the frames are counted anyway.
         if self.feed.reserve_bytes(self.encoded.len()) {
             self.feed.put_bytes(&self.encoded);
-            self.feed.close_recorded_packet(0);
+            self.feed.mark_record_end(0);
         }
         self.encoded.clear();
     }
@@ -402,12 +403,12 @@ impl DirectionRecorder {
 
 impl Drop for DirectionRecorder {
     fn drop(&mut self) {
-        // The recorder was dropped without `finish`, so no caller can receive an error. There is no clock
+        // The recorder was dropped without `finish_recording`, so no caller can receive an error. There is no clock
         // here, so the last file's time span is empty.
         drop(self.close_files(self.begun));
     }
 }
 
-fn cut_text(text: &str) -> &str {
+fn cut_header_text(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_HEADER_TEXT_BYTES)]
 }

@@ -23,7 +23,7 @@ pub struct RecordSpec {
     pub snap_len: Option<u32>,
     /// Frames get the FCS that they had on the wire. It is computed, because the kernel does not deliver it.
     pub fcs: bool,
-    /// Stop writing when a file of this many bytes is full.
+    /// Size limit of a file, bytes. No frame is written after the first one that exceeds it.
     pub budget: Option<u64>,
     /// Conditions for beginning another file.
     pub rotation: FileRotation,
@@ -33,8 +33,8 @@ pub struct RecordSpec {
     pub queue: usize,
 }
 
-/// Conditions for beginning another file. Without any there is one file with the given name;
-/// otherwise names are numbered.
+/// Conditions for beginning another file. Without any condition there is one file with the given name; otherwise
+/// the names are numbered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileRotation {
     /// Files are no larger than this, bytes.

@@ -37,7 +37,7 @@ impl QuietInterface {
     }
 
     /// Removes the caveats about the carrier of an earlier run.
-    pub(in crate::packet) fn forget_carrier(&mut self) {
+    pub(in crate::packet) fn forget_carrier_caveats(&mut self) {
         self.caveats.truncate(self.caveats_of_settings);
     }
 }

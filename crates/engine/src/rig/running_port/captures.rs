@@ -91,7 +91,7 @@ impl RunningPort {
         Ok(())
     }
 
-    /// Ends the captures. One that cannot be ended costs the run no other result.
+    /// Ends the captures. A capture that cannot be ended does not affect the other results of the run.
     pub(in crate::rig) fn finish_captures(&mut self) -> Vec<(usize, CaptureOutcome)> {
         // If the port was never armed, the taps are still here; their recorders return when they are dropped.
         self.taps.clear();

@@ -71,8 +71,8 @@ impl RunningPort {
         Ok(())
     }
 
-    /// Ends the sender. Frames in its ring still leave; unsent frames stay unsent. An error of its port costs
-    /// none of its counts.
+    /// Ends the sender. Frames in its ring still leave; unsent frames stay unsent. After an error of its port, its
+    /// counts are returned all the same.
     pub(in crate::rig) fn finish_sender(&mut self, clock: &dyn WorkerClock) -> Result<SenderResult, Error> {
         let mut last_read = TxCounters::default();
         if let Some(worker) = self.tx.worker_mut() {
@@ -92,7 +92,7 @@ impl RunningPort {
                 return Err(Error::Bug("a sender was finished twice"));
             }
         };
-        // This comes after the ring is empty, and before `finish` consumes the lanes.
+        // This comes after the ring is empty, and before `finish_sending` consumes the lanes.
         let read = tx.port_counters();
         let record = if has_sent { tx.sending_record() } else { SendingRecord::default() };
         let streams = if has_sent { tx.finish_sending() } else { Vec::new() };
@@ -105,14 +105,14 @@ impl RunningPort {
 
     /// Tells the receiver to end, without waiting; [`Self::finish_receiver`] waits and counts the
     /// frames that arrived since.
-    pub(in crate::rig) fn begin_receiver_finish(&self) {
+    pub(in crate::rig) fn request_receiver_end(&self) {
         if let PortHalfState::Working(worker) = &self.rx {
             worker.request_quit();
         }
     }
 
     /// Ends the receiver after counting all frames that arrived. `totals` is the number of frames sent, by stream of
-    /// the plan. An error of its port costs none of its counts.
+    /// the plan. After an error of its port, its counts are returned all the same.
     pub(in crate::rig) fn finish_receiver(
         &mut self,
         clock: &dyn WorkerClock,
@@ -150,8 +150,8 @@ impl RunningPort {
     }
 }
 
-/// Empties a sender's ring. On this thread, because the worker has ended; frames in the ring must leave or be counted
-/// as refused before the counters are read.
+/// Empties a sender's ring on the calling thread, because the worker has ended. Frames in the ring must leave or be
+/// counted as refused before the counters are read.
 fn drain_sender(tx: &mut dyn StreamTx, clock: &dyn WorkerClock) -> Result<(), Error> {
     let give_up = clock.now() + RING_DRAIN_TIMEOUT;
     while tx.send_due(clock.now())? != NextStep::Done && clock.now() < give_up {}

@@ -34,7 +34,7 @@ pub(super) fn stream_numbers<'a>(streams: impl Iterator<Item = &'a usize>) -> Ve
     streams.filter_map(|stream| u16::try_from(*stream).ok()).collect()
 }
 
-/// Returns the segments of these streams, which are sorted.
+/// Returns the segments of these streams. `streams` must be sorted.
 pub(super) fn segments_of_streams(
     segments: &[(u16, StreamSegment)],
     streams: &[usize],

@@ -6,7 +6,7 @@ use packetrig_units::MonoTime;
 /// Maximum number of events that are stored for each port. Later events extend the last one.
 const MAX_EVENTS: usize = 256;
 
-/// State of an interface at one look.
+/// State of an interface at one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PortState {
     pub(super) is_up: bool,
@@ -20,7 +20,7 @@ pub(super) struct PortState {
     pub(super) driver_dropped: u64,
 }
 
-/// Result of a look.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LinkObservation {
     Present(PortState),
@@ -68,7 +68,7 @@ impl EventLog {
         let fault = self.classify_link_fault(seen);
         match (fault, &mut self.open) {
             // Faults that follow each other without a break are one event, whatever their kinds.
-            (Some(kind), Some(open)) => open.what = worse_event_kind(open.what, kind),
+            (Some(kind), Some(open)) => open.what = combine_event_kinds(open.what, kind),
             (Some(kind), None) => self.begin_event(kind),
             (None, Some(_)) => self.end_event(answered),
             (None, None) => self.record_link_flap(answered, seen),
@@ -118,13 +118,13 @@ impl EventLog {
         }
     }
 
-    /// Records a flap: in order at two looks, but the carrier changed between them.
+    /// Records a flap: the link was in order at two checks, but the carrier changed between them.
     fn record_link_flap(&mut self, at: MonoTime, seen: LinkObservation) {
         let LinkObservation::Present(state) = seen else { return };
         if state.carrier_changes == self.expected.carrier_changes {
             return;
         }
-        // The time of the flap is unknown, so the event covers all the time between the two looks.
+        // The time of the flap is unknown, so the event covers all the time between the two checks.
         self.begin_event(if self.is_declared { PortEventKind::Declared } else { PortEventKind::CarrierLost });
         self.end_event(at);
     }
@@ -135,7 +135,7 @@ impl EventLog {
         if frames == 0 {
             return;
         }
-        // The counter was read at the last look, so the drops came after it.
+        // The counter was read at the last check, so the drops came after it.
         let from = self.last_seen;
         // Adjacent drops are one event, so that steady loss does not fill the log.
         if let Some(last) = self.events.last_mut()
@@ -151,13 +151,13 @@ impl EventLog {
     }
 
     fn push_event(&mut self, event: PortEvent) {
-        // The list is bounded, because a link that flaps all day would otherwise fill the memory. The last
-        // event then covers the rest: too wide again, never missing.
+        // The list is bounded, because a link that flaps all day would otherwise fill the memory. The last event then
+        // also covers all later ones: it is too wide, but no event is missing.
         let is_full = self.events.len() == MAX_EVENTS;
         match self.events.last_mut().filter(|_| is_full) {
             None => self.events.push(event),
             Some(last) => {
-                last.what = worse_event_kind(last.what, event.what);
+                last.what = combine_event_kinds(last.what, event.what);
                 last.until = event.until;
             }
         }
@@ -165,7 +165,7 @@ impl EventLog {
 }
 
 /// Combines two kinds of one event: a change by this machine explains a lost carrier.
-fn worse_event_kind(before: PortEventKind, now: PortEventKind) -> PortEventKind {
+fn combine_event_kinds(before: PortEventKind, now: PortEventKind) -> PortEventKind {
     match (before, now) {
         (PortEventKind::MtuLowered { from, to }, PortEventKind::MtuLowered { to: other, .. }) => {
             PortEventKind::MtuLowered { from, to: to.min(other) }

@@ -1,9 +1,10 @@
-//! Chooses the runs that a controller reads: its latest own ones, and a few with late results.
+//! Chooses the runs whose results a controller reads: its own latest runs, and a few other runs with late results.
 //!
-//! Results of other runs are read if the run is known here or no controller ever began it, and no controller at work reads them. The
-//! collector leaves a late run when no result of it waits, or when other runs have waited long enough for its place.
+//! A late run is read if the store here has it, or if no controller ever began it, and if no running controller
+//! reads it. The collector leaves a late run when no result of it waits, or when other runs have waited long
+//! enough for its place.
 //!
-//! Invariant: between two looks at the deliveries of its own runs, a controller opens at most one late run.
+//! Invariant: between two checks for deliveries of its own runs, a controller opens at most one late run.
 
 use super::super::PresenceDirectory;
 use super::{CollectorEvent, ResultStore};
@@ -19,15 +20,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Own runs that are read: the current run, and earlier runs with results that may come late.
+/// Maximum number of own runs that are read: the current run, and earlier runs with results that may come late.
 const MAX_OWN_RUNS_READ: usize = 4;
-/// Late runs that are read at a time.
+/// Maximum number of late runs that are read at the same time.
 const MAX_LATE_RUNS_READ: usize = 8;
-/// Number of runs that are looked up at a time; the remaining runs have their turn at the next look.
+/// Maximum number of runs that are looked up at one check; the next check continues with the remaining runs.
 const MAX_RUNS_LOOKED_UP: usize = 256;
 /// A late run is read this long while other runs wait for its place.
 const LATE_RUN_READ_TIME: Nanos = Nanos::from_secs(30);
-/// Interval at which the collector looks for results without a reader.
+/// Interval at which the collector checks for results without a reader.
 const LATE_RUN_CHECK_INTERVAL: Nanos = Nanos::from_secs(5);
 /// Interval while a command waits for the last results, and while the fabric's store is nearly full.
 const FREQUENT_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
@@ -38,11 +39,11 @@ pub(in super::super) struct OtherRuns<R> {
     pub(in super::super) watch: ControllerTermWatch,
     /// Directory in which controllers of this machine show that they are running.
     pub(in super::super) presences: Option<PresenceDirectory>,
-    /// Reads also runs that the store does not have.
+    /// True if runs that the store does not have are also read.
     pub(in super::super) reads_all: bool,
 }
 
-/// State of reading: the wanted runs, and the ones that are read.
+/// State of reading: the runs that should be read, and the runs that are being read.
 pub(super) struct RunReading<I, R> {
     pub(super) incoming: I,
     others: OtherRuns<R>,
@@ -56,9 +57,9 @@ pub(super) struct RunReading<I, R> {
     candidates: VecDeque<RunId>,
     /// The run that was looked up last.
     looked_up: Option<RunId>,
-    /// Time of the next look for results without a reader.
+    /// Time of the next check for results without a reader.
     look_at: Option<MonoTime>,
-    /// Set if the last look has found nothing that is to be read here.
+    /// Set if the last check found no result that this controller should read.
     is_drained: Arc<AtomicBool>,
     events: Vec<CollectorEvent>,
 }
@@ -79,7 +80,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         }
     }
 
-    /// Returns the events since the last call.
+    /// Returns and clears the events since the last call.
     pub(super) fn take_events(&mut self) -> Vec<CollectorEvent> {
         std::mem::take(&mut self.events)
     }
@@ -95,14 +96,14 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
             }
         }
         for run in self.wanted.clone() {
-            if !self.read.contains(&run) && self.open_run(&run).unwrap_or(false) {
+            if !self.read.contains(&run) && self.try_read_run(&run).unwrap_or(false) {
                 // A late run that becomes an own one loses its turn, which would end after a time.
                 self.late.remove(&run);
                 self.read.insert(run);
             }
         }
         if self.look_at.is_none_or(|at| now() >= at) {
-            // If the list fails now, it is read at the next look.
+            // If the runs cannot be listed now, the next check lists them.
             ignore_failure(self.find_late_runs(store));
             // A command that waits for the last results looks often; so does every
             // controller while the shared store is nearly full.
@@ -111,19 +112,19 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
                 Some(now() + if is_urgent { FREQUENT_CHECK_INTERVAL } else { LATE_RUN_CHECK_INTERVAL });
         } else if self.late.len() < MAX_LATE_RUNS_READ
             && let Some(run) = self.candidates.pop_front()
-            && self.open_run(&run).unwrap_or(false)
+            && self.try_read_run(&run).unwrap_or(false)
         {
             self.late.insert(run, now());
         }
     }
 
-    /// Finds the runs with waiting results, and decides which late runs are to be read.
+    /// Lists the runs with waiting results, and decides which late runs this controller reads.
     fn find_late_runs(&mut self, store: &dyn ResultStore) -> Result<(), fabric::Error> {
-        let waiting = self.incoming.waiting_runs()?;
-        let unread = self.unread_runs(&waiting);
-        let late = self.read_late_runs(&unread, store);
-        // Drained means: no own result waits, no other result waits that may be read here, and this look has
-        // covered all runs.
+        let waiting = self.incoming.list_runs_with_waiting_segments()?;
+        let unread = self.find_unread_runs(&waiting);
+        let late = self.look_up_late_runs(&unread, store);
+        // Drained means: no result waits of a run that is read here, no other result waits that may be read here,
+        // and this check has covered all runs.
         let reads_none = !waiting.keys().any(|run| self.is_read(run));
         self.is_drained.store(reads_none && late.candidates.is_empty() && !late.has_more, Ordering::Release);
         self.candidates = late.candidates;
@@ -138,16 +139,16 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         self.read.contains(run) || self.late.contains_key(run)
     }
 
-    /// Waiting runs that neither this controller nor another one at work reads.
-    fn unread_runs(&mut self, waiting: &BTreeMap<RunId, BTreeSet<String>>) -> BTreeSet<RunId> {
-        // One controller may read many runs: its record is looked at once.
+    /// Returns the waiting runs that neither this controller nor another running controller reads.
+    fn find_unread_runs(&mut self, waiting: &BTreeMap<RunId, BTreeSet<String>>) -> BTreeSet<RunId> {
+        // One controller may read many runs; its record is read only once.
         let mut at_work: BTreeMap<&String, bool> = BTreeMap::new();
         let mut unread = BTreeSet::new();
         for (run, readers) in waiting {
             let mut has_reader = self.is_read(run);
             for reader in readers {
                 let others = &mut self.others;
-                // A reader with an unreadable record counts as at work: two must not read one run.
+                // A reader with an unreadable record counts as running: two controllers must not read the same run.
                 has_reader |= *at_work
                     .entry(reader)
                     .or_insert_with(|| others.is_controller_active(reader).unwrap_or(true));
@@ -159,9 +160,9 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         unread
     }
 
-    /// Looks up at most [`MAX_RUNS_LOOKED_UP`] of the unread runs, beginning after the last one of the previous look.
-    fn read_late_runs(&mut self, unread: &BTreeSet<RunId>, store: &dyn ResultStore) -> RunsWithoutReader {
-        // This is a round robin: after 256 runs the next look continues with the following runs, so that
+    /// Looks up at most [`MAX_RUNS_LOOKED_UP`] of the unread runs, beginning after the last one of the previous check.
+    fn look_up_late_runs(&mut self, unread: &BTreeSet<RunId>, store: &dyn ResultStore) -> RunsWithoutReader {
+        // This is a round robin: after 256 runs the next check continues with the following ones, so that
         // every run gets its turn.
         let last = self.looked_up.take();
         let (before, after): (Vec<&RunId>, Vec<&RunId>) =
@@ -181,13 +182,13 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
                     self.others.sort_unknown_run(run, record.as_ref(), &mut late);
                 }
             }
-            // These runs were not looked up, so the look is incomplete and the collector does not count as drained.
+            // These runs were not looked up, so the check is incomplete and the collector does not count as drained.
             Err(_) => late.has_more = true,
         }
         late
     }
 
-    /// Leaves late runs that have nothing waiting, and those that have used up their turn while other runs wait.
+    /// Leaves late runs without waiting results, and late runs that have used up their time while other runs wait.
     fn leave_finished_late_runs(&mut self, waiting: &BTreeMap<RunId, BTreeSet<String>>) {
         let others_wait = !self.candidates.is_empty();
         let finished = self.late.iter().filter(|(run, since)| {
@@ -213,15 +214,16 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         self.events.push(CollectorEvent::Trouble(told));
     }
 
-    /// Reads a run, in place of controllers that are not at work any more. Returns whether it is read here now.
-    fn open_run(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
+    /// Tries to become the reader of a run, in place of controllers that do not run any more. Returns whether this
+    /// controller reads the run now.
+    fn try_read_run(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
         // The fabric names one reader at a time. A new reader may replace one that is certainly dead; if the
         // reader lives, this attempt ends.
         let mut gone = BTreeSet::new();
         loop {
             match self.incoming.read_run(run, &gone) {
-                // A dead reader that is named again although it may be replaced ends
-                // the attempt: the loop would not end.
+                // If the fabric names a dead reader again, although it may be replaced,
+                // the attempt ends: otherwise the loop would never end.
                 Err(fabric::Error::Taken(reader)) if !gone.contains(&reader.0) => {
                     if self.others.is_controller_active(&reader.0)? {
                         return Ok(false);
@@ -235,20 +237,20 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     }
 }
 
-/// Runs without a reader, sorted.
+/// Runs without a reader, sorted by what may be done with them.
 #[derive(Debug, Default)]
 struct RunsWithoutReader {
     /// Runs that may be read here.
     candidates: VecDeque<RunId>,
     /// Runs that may be removed from the fabric when it is nearly full.
     discardable: BTreeSet<RunId>,
-    /// More runs exist that were not looked up.
+    /// True if there are more runs, which were not looked up.
     has_more: bool,
 }
 
 impl<R: RecordStore> OtherRuns<R> {
-    /// Sorts a run that the store does not have. Results that claim to be of a run that no controller ever began have no owner and must not
-    /// fill the store. The controller that ends a run reads its results.
+    /// Sorts a run that the store does not have. The controller that ends a run reads its results. Results of a run
+    /// that no controller ever began have no owner, and must not fill the message server.
     fn sort_unknown_run(&self, run: &RunId, found: Option<&StoredRecord>, late: &mut RunsWithoutReader) {
         // `Some(None)` is an unreadable record: a controller began the run, so the run has an owner.
         let record = found.map(|found| serde_json::from_slice::<RunRecord>(&found.value).ok());
@@ -271,7 +273,7 @@ impl<R: RecordStore> OtherRuns<R> {
         let seen = record.as_ref().map(|(record, revision)| (record, *revision));
         let is_there =
             |controller: &ControllerIdentity| self.presences.as_ref()?.is_controller_present(controller);
-        Ok(self.watch.observe_record(controller, seen, &is_there, now()).holds_leads())
+        Ok(self.watch.judge_term_record(controller, seen, &is_there, now()).holds_leads())
     }
 }
 

@@ -35,14 +35,14 @@ fn append(fabric: &LocalFabric, nodes: &[String]) {
     for node in nodes {
         let node = NodeName(node.clone());
         let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node.clone(), number: 0 };
-        fabric.open_outlet(&node).unwrap().append_segment(&id, b"x").unwrap();
+        fabric.open_result_outlet(&node).unwrap().append_segment(&id, b"x").unwrap();
     }
 }
 
 #[test]
 fn waiting_segments_are_stored_in_bounded_batches() {
     let fabric = LocalFabric::default();
-    let mut incoming = fabric.open_inlet("me").unwrap();
+    let mut incoming = fabric.open_result_inlet("me").unwrap();
     incoming.read_run(&RunId("r".into()), &BTreeSet::new()).unwrap();
     let nodes: Vec<String> = (0..2 * MAX_TOGETHER + 3).map(|number| format!("n{number}")).collect();
     append(&fabric, &nodes);
@@ -54,14 +54,14 @@ fn waiting_segments_are_stored_in_bounded_batches() {
     }
     assert_eq!(store.batches, [MAX_TOGETHER, MAX_TOGETHER, 3]);
     assert_eq!(arrived, nodes.len());
-    assert!(incoming.waiting_runs().unwrap().is_empty(), "all are confirmed");
+    assert!(incoming.list_runs_with_waiting_segments().unwrap().is_empty(), "all are confirmed");
 }
 
 #[test]
 fn segments_are_confirmed_once_stored_or_refused() {
     let fabric = LocalFabric::default();
     let run = RunId("r".into());
-    let mut incoming = fabric.open_inlet("me").unwrap();
+    let mut incoming = fabric.open_result_inlet("me").unwrap();
     incoming.read_run(&run, &BTreeSet::new()).unwrap();
     append(&fabric, &["good", "no-room", "nonsense"].map(str::to_owned));
     let deliveries = take_waiting_segments(&mut incoming);
@@ -75,7 +75,7 @@ fn segments_are_confirmed_once_stored_or_refused() {
     let wanted = ["good", "nonsense: nonsense", "part r.1.no-room.0 of the results was not stored: no room"];
     assert_eq!(kinds, wanted.map(str::to_owned).into());
     drop(incoming);
-    let mut again = fabric.open_inlet("next").unwrap();
+    let mut again = fabric.open_result_inlet("next").unwrap();
     again.read_run(&run, &BTreeSet::new()).unwrap();
     let left: Vec<String> =
         take_waiting_segments(&mut again).into_iter().map(|delivery| delivery.id.node.0).collect();
@@ -87,11 +87,11 @@ fn segments_are_confirmed_once_stored_or_refused() {
 fn a_collector_that_was_replaced_tells_of_nothing() {
     let fabric = LocalFabric::default();
     let run = RunId("r".into());
-    let mut incoming = fabric.open_inlet("me").unwrap();
+    let mut incoming = fabric.open_result_inlet("me").unwrap();
     incoming.read_run(&run, &BTreeSet::new()).unwrap();
     append(&fabric, &["a".to_owned()]);
     let deliveries = take_waiting_segments(&mut incoming);
-    fabric.open_inlet("next").unwrap().read_run(&run, &BTreeSet::from(["me".to_owned()])).unwrap();
+    fabric.open_result_inlet("next").unwrap().read_run(&run, &BTreeSet::from(["me".to_owned()])).unwrap();
     let events = store_deliveries(&mut incoming, &mut PickyStore::default(), deliveries);
     assert!(matches!(&events[..], [CollectorEvent::Trouble(_)]), "{events:?}");
 }
@@ -106,7 +106,9 @@ impl ResultInlet for FailingInlet {
         Ok(())
     }
     fn leave_run(&mut self, _: &RunId) {}
-    fn waiting_runs(&mut self) -> Result<std::collections::BTreeMap<RunId, BTreeSet<String>>, fabric::Error> {
+    fn list_runs_with_waiting_segments(
+        &mut self,
+    ) -> Result<std::collections::BTreeMap<RunId, BTreeSet<String>>, fabric::Error> {
         Ok(std::collections::BTreeMap::new())
     }
     fn receive_segment(&mut self, _: Nanos) -> Option<SegmentDelivery<()>> {
@@ -122,7 +124,7 @@ impl ResultInlet for FailingInlet {
 
 #[test]
 fn unreadable_results_are_reported_as_trouble() {
-    let events = refused_segments(&mut FailingInlet);
+    let events = take_refusal_events(&mut FailingInlet);
     let [CollectorEvent::Trouble(text)] = &events[..] else { panic!("{events:?}") };
     assert!(text.contains("not permitted: the results of r"), "{text}");
 }

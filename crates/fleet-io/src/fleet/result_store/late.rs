@@ -1,6 +1,6 @@
-//! Results that come after the report of their run: the report is written again with them.
+//! Completes reports with results that arrive after the report of their run was written.
 //!
-//! However many come together, a report is written once.
+//! If several results arrive together, the report is written only once.
 
 use super::{PartKey, ResultStoreState};
 use crate::open_run::OpenRun;
@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl ResultStoreState {
-    /// Writes earlier reports again if they lacked one of these parts.
+    /// Completes earlier reports that lacked some of these parts. Returns a sentence, or the error, for each part.
     pub(super) fn complete_late_reports<'a>(
         &self,
         parts: impl Iterator<Item = &'a PartKey>,
     ) -> BTreeMap<PartKey, Result<String, Error>> {
         let mut of_runs: BTreeMap<&RunId, Vec<&PartKey>> = BTreeMap::new();
-        for key in parts.filter(|key| self.draft_under_way(&key.run, &key.node).is_none()) {
+        for key in parts.filter(|key| self.current_draft_for(&key.run, &key.node).is_none()) {
             of_runs.entry(&key.run).or_default().push(key);
         }
         let mut completed = BTreeMap::new();
@@ -35,9 +35,9 @@ impl ResultStoreState {
         completed
     }
 
-    /// Writes a report again with all nodes that it lacks and that have come.
+    /// Completes the report of a run with the results of all missing nodes that have arrived.
     pub(super) fn complete_all_parts(&self, run: &RunId) -> Result<Vec<String>, Error> {
-        let written = self.catalogue.open_run(run)?;
+        let written = self.catalogue.read_open_state(run)?;
         // If the state is unreadable, another version of packetrig wrote it.
         let Some(open) = written.and_then(|written| OpenRun::from_bytes(&written).ok()) else {
             return Ok(Vec::new());
@@ -49,7 +49,8 @@ impl ResultStoreState {
         Ok(completed.into_iter().map(|(_, told)| told).collect())
     }
 
-    /// Writes the report of an earlier run again, with the parts that were missing and have come. Returns a sentence for each part.
+    /// Writes the report of an earlier run again, with those of these parts that were missing and are complete now.
+    /// Returns a sentence for each of them.
     fn complete_report(&self, run: &RunId, parts: &[&PartKey]) -> Result<Vec<(PartKey, String)>, Error> {
         let mut whole = Vec::new();
         for key in parts {
@@ -60,7 +61,7 @@ impl ResultStoreState {
         if whole.is_empty() {
             return Ok(Vec::new());
         }
-        let Some(written) = self.catalogue.open_run(run)? else { return Ok(Vec::new()) };
+        let Some(written) = self.catalogue.read_open_state(run)? else { return Ok(Vec::new()) };
         let Ok(mut open) = OpenRun::from_bytes(&written) else { return Ok(Vec::new()) };
         let mut taken_in = Vec::new();
         for key in whole {
@@ -76,9 +77,9 @@ impl ResultStoreState {
         if taken_in.is_empty() {
             return Ok(Vec::new());
         }
-        // The plan could be read before: if it cannot be now, its file was changed, and the old report stays.
+        // If the plan cannot be read any more, its file was changed, and the old report stays.
         let Ok(report) = open.build_report(&self.catalogue.read_plan(run)?) else { return Ok(Vec::new()) };
-        // A whole report needs no state for later results: without one the run is not open any more.
+        // A complete report needs no state for later results. Without that state the run is not open any more.
         let written = open.to_bytes().ok().filter(|_| !open.is_whole());
         self.catalogue.complete_report(&report, written.as_deref())?;
         Ok(taken_in.into_iter().map(|key| (key.clone(), open.describe_late_result(&key.node))).collect())

@@ -29,7 +29,7 @@ impl RunOperator for MendingOperator {
         self.heard.lock().unwrap().push(text.to_string());
     }
 
-    fn on_left_files(&self, kept: &KeptRun) {
+    fn on_kept_files(&self, kept: &KeptRun) {
         panic!("nothing was captured: {kept:?}");
     }
 
@@ -138,14 +138,14 @@ fn nodes_stay_led_between_two_starts() {
         fleet.lead_run_nodes(&plan_of(DOCUMENT), &options.run, &mut |held| panic!("{held:?}")).unwrap();
         run_document(fleet, DOCUMENT, options, (&|| false, &mut |_| {})).unwrap().outcome
     };
-    fleet.retain_nodes(NodeRetention::KeepAfterLateStart);
+    fleet.set_retention(NodeRetention::KeepAfterLateStart);
     let outcome = make_run(&mut fleet, "r1");
     assert!(outcome.is_split_start() && led_nodes(&fabric) == 2, "{outcome:?}");
-    fleet.retain_nodes(NodeRetention::GiveBack);
+    fleet.set_retention(NodeRetention::GiveBack);
     let outcome = make_run(&mut fleet, "r2");
     assert!(outcome.is_split_start() && led_nodes(&fabric) == 0, "{outcome:?}");
     loses_confirmations.store(false, Ordering::Relaxed);
-    fleet.retain_nodes(NodeRetention::KeepAfterLateStart);
+    fleet.set_retention(NodeRetention::KeepAfterLateStart);
     assert_eq!(make_run(&mut fleet, "r3"), RunOutcome::Complete { stopped: false });
     assert_eq!(led_nodes(&fabric), 0, "the run is over");
 }

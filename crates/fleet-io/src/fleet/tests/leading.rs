@@ -101,7 +101,7 @@ fn busy_node_names_leader_until_released() {
         HeldNodesDecision::Wait
     });
     assert!(led.unwrap().is_empty(), "nothing was left");
-    assert_eq!(two.epoch(), 2);
+    assert_eq!(two.led_epoch_or_zero(), 2);
     let mut records = fabric.open_records().unwrap();
     assert_eq!(records.list_keys("term.").unwrap(), ["term.two"], "who has ended leaves no record");
     drop(two);
@@ -123,7 +123,7 @@ fn leave_run(fabric: &LocalFabric, dead: ControllerConfig) {
 }
 
 fn busy(fleet: &mut FleetExecutor<LocalFabric>) -> usize {
-    let rows = fleet.member_rows().unwrap();
+    let rows = fleet.refresh_member_rows().unwrap();
     rows.iter().filter(|row| row.hello.busy.is_some()).count()
 }
 
@@ -137,7 +137,7 @@ fn take_over(
 
 fn release_whole(fabric: &LocalFabric, two: &mut FleetExecutor<LocalFabric>, leftovers: &[LeftoverRun]) {
     let [left] = leftovers else { panic!("{leftovers:?}") };
-    assert!(left.is_unfinished() && left.is_whole() && left.record.head.run.0 == "r1", "{left:?}");
+    assert!(left.is_unfinished() && left.covers_whole_run() && left.record.head.run.0 == "r1", "{left:?}");
     assert!(two.release_nodes(left, user()).unwrap());
     assert_eq!(busy(two), 0, "they have let go");
     let record = fabric.open_records().unwrap().get_record("run.r1").unwrap().unwrap();
@@ -301,7 +301,7 @@ fn ended_controller_refuses_new_runs() {
     assert!(matches!(again, Err(Error::LeadershipLost)), "{again:?}");
     // No node got a message, and another controller has them.
     let mut two = FleetExecutor::become_controller(&fabric, charge("two", MemoryShelf::default())).unwrap();
-    let heard = two.member_rows().unwrap();
+    let heard = two.refresh_member_rows().unwrap();
     assert!(heard.iter().all(|row| row.hello.epoch == 0), "{heard:?}");
     two.lead_run_nodes(&plan_of(DOCUMENT), &RunId("r2".into()), &mut |held| panic!("{held:?}")).unwrap();
 }
@@ -354,11 +354,11 @@ impl Fabric for Silent {
     fn open_records(&self) -> Result<SilentStore, FabricError> {
         Ok(SilentStore(self.0.open_records()?, Arc::clone(&self.1)))
     }
-    fn open_outlet(&self, node: &NodeName) -> Result<LocalOutgoing, FabricError> {
-        self.0.open_outlet(node)
+    fn open_result_outlet(&self, node: &NodeName) -> Result<LocalOutgoing, FabricError> {
+        self.0.open_result_outlet(node)
     }
-    fn open_inlet(&self, reader: &str) -> Result<LocalIncoming, FabricError> {
-        self.0.open_inlet(reader)
+    fn open_result_inlet(&self, reader: &str) -> Result<LocalIncoming, FabricError> {
+        self.0.open_result_inlet(reader)
     }
 }
 

@@ -56,7 +56,8 @@ fn a_controller_that_was_deposed_says_nothing_more() {
     assert_eq!(controller.next_deadline(), None);
 }
 
-/// The record of this run still has the nodes that released it, and those that were never in it, for the next controller.
+/// The record of this run still has the nodes that released it, and those that were never in it,
+/// for the next controller.
 #[test]
 fn inherited_run_keeps_members_and_released_nodes() {
     let head =
@@ -87,7 +88,7 @@ fn inherited_run_keeps_members_and_released_nodes() {
     }
     let Some(RunOutcome::Partial { reasons, .. }) = controller.outcome() else { panic!("{said:?}") };
     assert!(reasons.contains(&"node c was left out".to_owned()), "{reasons:?}");
-    assert!(!reasons.contains(&"node c: another run has it now".to_owned()), "{reasons:?}");
+    assert!(!reasons.contains(&"node c: another run uses it now".to_owned()), "{reasons:?}");
 }
 
 /// A later run has two of the four nodes, and ended this run there. The other two are led now.
@@ -122,7 +123,7 @@ fn inherited_run_sends_nothing_to_nodes_led_elsewhere() {
     assert_eq!(controller.outcome(), None, "late results have a while to come");
     said.extend(controller.handle_event(ControllerEvent::Tick, at(60_000)));
     let Some(RunOutcome::Partial { reasons, .. }) = controller.outcome() else { panic!("{said:?}") };
-    assert_eq!(*reasons, ["the controller of this run was lost", "node b: another run has it now"]);
+    assert_eq!(*reasons, ["the controller of this run was lost", "node b: another run uses it now"]);
     let told: BTreeSet<&str> = commands(&said).into_iter().map(|(node, _)| node).collect();
     assert_eq!(told, ["c", "d"].into());
 }

@@ -86,7 +86,10 @@ fn the_owner_s_limit_makes_a_run_partial() {
     controller.handle_event(ControllerEvent::Tick, at(500));
     controller.handle_event(ControllerEvent::Collected(node("a"), Arc::default()), at(501));
     let Some(RunOutcome::Partial { reasons, .. }) = controller.outcome() else { panic!("must be partial") };
-    assert_eq!(reasons[..], ["node a: its senders stopped at the longest duration its owner allows"]);
+    assert_eq!(
+        reasons[..],
+        ["node a: its senders stopped after the longest duration that the node's owner allows"]
+    );
 }
 
 #[test]
@@ -160,7 +163,7 @@ fn silence_of_all_nodes_is_named_as_common() {
     };
     assert_eq!(silent(&["a", "b"], Some("a")), ["node b: silent for 3s"]);
     let all = silent(&["a", "b"], None);
-    assert!(all.len() == 2 && all.iter().all(|text| text.contains("no node was heard")), "{all:?}");
+    assert!(all.len() == 2 && all.iter().all(|text| text.contains("no node sent a message")), "{all:?}");
     assert_eq!(silent(&["a"], None), ["node a: silent for 3s"]);
 }
 
@@ -168,7 +171,7 @@ fn silence_of_all_nodes_is_named_as_common() {
 fn a_controller_that_stood_still_blames_itself() {
     let mut controller = fleet(&["a", "b"], RunPolicies::default());
     let actions = controller.handle_event(ControllerEvent::StoodStill(Nanos::from_secs(5)), at(5300));
-    let own = "the controller itself stood still for 5s".to_owned();
+    let own = "the controller's own process did not run for 5s".to_owned();
     assert!(actions.contains(&ControllerAction::Emit(RunEventKind::Finding(own.clone()))), "{actions:?}");
     assert_eq!(
         commands(&actions).iter().filter(|(_, it)| **it == NodeCommand::Stop).count(),

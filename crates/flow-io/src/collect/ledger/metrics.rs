@@ -21,7 +21,7 @@ impl CollectLedger {
                 .iter()
                 .for_each(|intake| samples.add_sample(&[("listen", &intake.place)], intake.bytes));
         });
-        text.write_metric("socket_dropped_total", "Datagrams a socket had no room for.", |samples| {
+        text.write_metric("socket_dropped_total", "Datagrams that the socket had no room for.", |samples| {
             self.intake
                 .iter()
                 .for_each(|intake| samples.add_sample(&[("listen", &intake.place)], intake.dropped));
@@ -104,7 +104,8 @@ fn write_interfaces(text: &mut MetricsText, exporters: &[&ExporterLedger]) {
     };
     // The default gives only the names: the values are read from each interface, at the same position.
     for (at, (name, _)) in InterfaceCounters::default().named_counts().into_iter().enumerate() {
-        let help = "Counter of an agent's interface, by its last sFlow sample; wraps at its own width.";
+        let help =
+            "Counter of an agent's interface, from its last sFlow sample; wraps at the width of the counter.";
         write(&format!("interface_{name}_total"), help, &|counters| counters.named_counts()[at].1);
     }
     write("interface_speed_bits", "Bits per second of an agent's interface.", &|counters| counters.speed);

@@ -34,15 +34,15 @@ impl PeerState {
         }
     }
 
-    pub(super) fn record_message_time(&self) {
+    pub(super) fn mark_message_received(&self) {
         self.has_sent.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn has_sent_bytes(&self) -> bool {
+    pub(super) fn has_sent_message(&self) -> bool {
         self.has_sent.load(Ordering::Relaxed)
     }
 
-    /// Start of its idle time: its last record, or its opening.
+    /// Start of the connection's idle time: its last record, or its opening.
     fn idle_since_ns(&self) -> u64 {
         self.delivered.last_ns().max(self.opened_ns)
     }
@@ -95,14 +95,14 @@ pub(super) fn make_connection_room(
     }
     let held: Vec<&PeerState> =
         peers.iter().map(|peer| &*peer.state).filter(|peer| !peer.is_evicted()).collect();
-    let has_share = connection_count(&held, address) < shared.connections_per_address();
+    let has_share = connections_in_network(&held, address) < shared.connections_per_address();
     if has_share && held.len() < shared.connections {
         return Ok(());
     }
     // Connections without records are closed first. A connection that delivers is closed only for a network
     // that has fewer connections.
-    let victim = idle_peer(&held, address, has_share, shared.message_timeout_ns)
-        .or_else(|| if has_share { peer_of_crowded_network(&held, address) } else { None });
+    let victim = find_idle_peer(&held, address, has_share, shared.message_timeout_ns)
+        .or_else(|| if has_share { find_peer_of_crowded_network(&held, address) } else { None });
     match victim {
         Some(peer) => peer.evict_connection(),
         None => return Err(if has_share { PeerDenial::Full } else { PeerDenial::AddressFull }),
@@ -111,7 +111,7 @@ pub(super) fn make_connection_room(
 }
 
 /// Finds a connection that delivers no records. Messages without records do not protect a connection: they cost nothing to send.
-fn idle_peer<'a>(
+fn find_idle_peer<'a>(
     held: &[&'a PeerState],
     address: IpAddr,
     has_share: bool,
@@ -126,23 +126,23 @@ fn idle_peer<'a>(
     candidates.min_by_key(|peer| eviction_order(held, peer))
 }
 
-/// Finds a connection of a network that would still have more connections than the newcomer's network. This
-/// is for the case that all connections deliver. So every network gets one connection, and exporters of
-/// different networks do not displace each other.
-fn peer_of_crowded_network<'a>(held: &[&'a PeerState], address: IpAddr) -> Option<&'a PeerState> {
-    let own = connection_count(held, address) + 1;
-    let candidates = held.iter().copied().filter(|peer| connection_count(held, peer.address) > own);
+/// Finds a connection of a network that has more connections than the newcomer's network will have. It is used when
+/// all connections deliver records: so every network gets at least one connection, and exporters of different
+/// networks do not displace each other.
+fn find_peer_of_crowded_network<'a>(held: &[&'a PeerState], address: IpAddr) -> Option<&'a PeerState> {
+    let own = connections_in_network(held, address) + 1;
+    let candidates = held.iter().copied().filter(|peer| connections_in_network(held, peer.address) > own);
     candidates.min_by_key(|peer| eviction_order(held, peer))
 }
 
 /// Orders connections for eviction: first the connections of the network that has most of them, then the
 /// connections with the fewest records, then the longest idle.
 fn eviction_order(held: &[&PeerState], peer: &PeerState) -> (Reverse<usize>, bool, u64, u64) {
-    let count = Reverse(connection_count(held, peer.address));
-    (count, peer.has_sent_bytes(), peer.delivered.count(), peer.idle_since_ns())
+    let count = Reverse(connections_in_network(held, peer.address));
+    (count, peer.has_sent_message(), peer.delivered.count(), peer.idle_since_ns())
 }
 
-fn connection_count(held: &[&PeerState], address: IpAddr) -> usize {
+fn connections_in_network(held: &[&PeerState], address: IpAddr) -> usize {
     let network = sender_network(address);
     held.iter().filter(|peer| sender_network(peer.address) == network).count()
 }
@@ -176,7 +176,7 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let state = Arc::new(PeerState::new(address, stream));
         if has_sent {
-            state.record_message_time();
+            state.mark_message_received();
             state.delivered.add_records(1);
         }
         ExporterPeer { state, thread: std::thread::spawn(|| ()) }
@@ -224,7 +224,7 @@ mod tests {
     fn messages_without_records_keep_no_place() {
         let peers: Vec<ExporterPeer> = (0..8).map(|number| peer(number / 2, false)).collect();
         for peer in &peers {
-            peer.state.record_message_time();
+            peer.state.mark_message_received();
         }
         peers[0].state.delivered.add_records(1);
         assert_eq!(make_connection_room(&peers, address(9), &shared()), Ok(()));

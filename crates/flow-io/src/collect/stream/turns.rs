@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// Longest time that one turn of reading may take.
 const MAX_READING_TURN_NS: u64 = 200_000_000;
 
-/// Fails with [`ErrorKind::TimedOut`] when a turn is over, and with [`ErrorKind::WouldBlock`] when nothing arrived.
+/// A stream whose reads fail with [`ErrorKind::TimedOut`] when a turn is over, and with
+/// [`ErrorKind::WouldBlock`] when nothing arrived.
 #[derive(Debug)]
 pub(super) struct TimeLimitedStream {
     peer: Arc<PeerState>,

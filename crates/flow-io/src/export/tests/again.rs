@@ -39,6 +39,8 @@ impl ActiveTarget {
         let accounts = TargetAccounts::default();
         let account = accounts.add_target("target".into(), BatchContent::Records);
         let transport = open_transport(&options, &options.destinations[0]).unwrap();
+        let written =
+            written_messages_if_needed(&options).filter(|_| matches!(transport, TargetTransport::Stream(_)));
         let last_offer = LastOfferTime::no_offer_yet();
         let deadline = SendDeadline {
             last_offer: last_offer.clone(),
@@ -50,7 +52,7 @@ impl ActiveTarget {
         let (give, batches) = bounded(1);
         let sender = TargetSender::new(
             build_encoder(&options, &options.destinations[0], false),
-            EncoderOutput::new(transport, account, deadline, new_written_messages(&options)),
+            EncoderOutput::new(transport, account, deadline, written),
             TargetBacklog::new(batches, Some(handle.clone())),
             Arc::new(MeterLedger::default),
         );
@@ -77,7 +79,7 @@ impl ActiveTarget {
         let batch = Arc::new(WorkerBatch::Records(vec![marked]));
         let carried = batch.carried_records();
         self.accounts.count_offered(BatchContent::Records, carried);
-        self.accounts.hand_over(BatchContent::Records, carried, |_| Ok(()));
+        self.accounts.move_batch_to_targets(BatchContent::Records, carried, |_| Ok(()));
         self.give.send(BacklogBatch { is_repeated: false, at_ns: 1, batch }).unwrap();
     }
 
@@ -108,6 +110,19 @@ fn standby_resends_records_of_killed_collector() {
     drop(killed);
     await_record(&mut listener.accept().unwrap().0);
     assert_eq!(target.finish(|_| {}).sent.records, 1, "it counts once");
+}
+
+/// Another target has a connection, whose collector may have been started again.
+#[test]
+fn datagrams_do_not_carry_repeated_records() {
+    let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let target = ActiveTarget::start(format!("udp://{}", collector.local_addr().unwrap()));
+    target.offer_record();
+    let again = WorkerBatch::Records(vec![FlowRecord { history: Some(Box::default()), ..record(0) }]);
+    target.give.send(BacklogBatch { is_repeated: true, at_ns: 2, batch: Arc::new(again) }).unwrap();
+    let counts = target.finish(|_| {});
+    assert_eq!(counts.sent.records, 1);
+    assert_balanced(&counts);
 }
 
 /// A meter that stood still loses its role, and gets it back while it ends.

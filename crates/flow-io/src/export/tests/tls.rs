@@ -106,7 +106,7 @@ impl TlsCase<'_> {
         let options = MeterExport { tls: Some(files), linger, ..plain };
         let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
         let exporting = spawn_export(&options, incoming, MeterLedger::default).unwrap();
-        let watch = exporting.watch_counts();
+        let watch = exporting.export_watch();
         let mut outbox = queue.make_outbox();
         drop(queue);
         (0..500).for_each(|n| outbox.add_record(&record(n)));

@@ -19,7 +19,8 @@ impl FileSink {
         Ok(Self { file, length: 0 })
     }
 
-    /// Appends a message. A part that a full disk took is cut off again, so that messages after it can be read.
+    /// Appends a message. If the disk becomes full within the message, its written part is cut off again, so that later
+    /// messages can be read.
     pub(super) fn append_message(&mut self, message: &[u8]) -> Result<(), UnsentMessageReason> {
         let Err(error) = self.file.write_all(message) else {
             self.length += message.len() as u64;

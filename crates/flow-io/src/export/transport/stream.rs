@@ -90,7 +90,7 @@ impl CollectorStream {
         self.connection = match self.try_connect(end_ns) {
             Ok(connection) => Some(connection),
             Err(error) => {
-                self.failure = Some(self.describe_failure(&error));
+                self.failure = Some(self.describe_connect_failure(&error));
                 None
             }
         };
@@ -109,7 +109,7 @@ impl CollectorStream {
     }
 
     /// Describes the error of an attempt to connect, with the certificate if that was refused.
-    fn describe_failure(&self, error: &io::Error) -> String {
+    fn describe_connect_failure(&self, error: &io::Error) -> String {
         let of_certificate = self.encryption.as_ref().and_then(CollectorEncryption::take_refusal);
         format!("cannot connect: {}", of_certificate.unwrap_or_else(|| error.to_string()))
     }
@@ -144,7 +144,7 @@ impl CollectorStream {
             match stream.conn.complete_io(&mut stream.sock) {
                 // The socket has a read timeout of `DEADLINE_CHECK_INTERVAL`, so the limit is checked that often.
                 Err(error) if is_temporary_error(&error) && clock::monotonic_ns() < limit_ns => {}
-                // Counts of bytes are of no interest; an error of the handshake ends the attempt.
+                // The number of bytes is not needed; an error of the handshake ends the attempt.
                 other => drop(other?),
             }
         }
@@ -246,14 +246,14 @@ impl StreamConnection {
                     deadline.record_accepted_send();
                     rest = &rest[written..];
                 }
-                Err(error) if is_temporary_error(&error) && deadline.may_wait_for_target() => {}
+                Err(error) if is_temporary_error(&error) && deadline.may_wait_else_give_up() => {}
                 Err(error) => return Err(error),
             }
         }
         loop {
             // A TLS record may still be in the buffer of rustls, and only whole messages count as written.
             match self.writer().flush() {
-                Err(error) if is_temporary_error(&error) && deadline.may_wait_for_target() => {}
+                Err(error) if is_temporary_error(&error) && deadline.may_wait_else_give_up() => {}
                 other => return other,
             }
         }
@@ -266,7 +266,8 @@ impl StreamConnection {
         }
     }
 
-    /// Closes in order: the collector reads all that was sent and then the end of the stream.
+    /// Closes the sending direction, so that the collector reads everything that was sent and then the
+    /// end of the stream.
     fn close_gracefully(&mut self) {
         if let Self::Encrypted(stream) = self {
             stream.conn.send_close_notify();
@@ -278,7 +279,7 @@ impl StreamConnection {
 }
 
 /// Waits for the collector's verdict on this side's certificate. In TLS 1.3 the handshake ends before the collector has checked it; then
-/// it sends session tickets, or an alert. If a collector sends neither, the wait ends after a few round trips.
+/// it sends session tickets, or an alert. If a collector sends neither, the wait ends after `ACCEPTANCE_TIME_NS`.
 fn await_certificate_acceptance(
     stream: &mut StreamOwned<ClientConnection, CountedSocket>,
     limit_ns: u64,

@@ -32,12 +32,12 @@ impl CollectorEncryption {
         let trusted = read_certificates(&files.authorities)?;
         let mut roots = RootCertStore::empty();
         for authority in &trusted {
-            roots.add(authority.clone()).map_err(|error| unreadable_file(&files.authorities, &error))?;
+            roots.add(authority.clone()).map_err(|error| tls_file_error(&files.authorities, &error))?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
             .build()
-            .map_err(|error| unreadable_file(&files.authorities, &error))?;
+            .map_err(|error| tls_file_error(&files.authorities, &error))?;
         let verifier = Arc::new(CollectorVerifier::new(usual, &files.authorities, &trusted));
         let builder = ClientConfig::builder_with_provider(provider);
         let builder =
@@ -48,13 +48,13 @@ impl CollectorEncryption {
         let config = match &files.identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
-                let read = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable_file(key, &error))?;
+                let read = PrivateKeyDer::from_pem_file(key).map_err(|error| tls_file_error(key, &error))?;
                 let chain = read_certificates(certificate)?;
                 own = chain
                     .first()
                     .map(|first| format!("{} {}", certificate.display(), describe_certificate(first)));
                 // Fails if the key does not belong to the certificate.
-                builder.with_client_auth_cert(chain, read).map_err(|error| unreadable_file(key, &error))?
+                builder.with_client_auth_cert(chain, read).map_err(|error| tls_file_error(key, &error))?
             }
         };
         Ok(Self { config: Arc::new(config), name, verifier, own })
@@ -69,12 +69,12 @@ impl CollectorEncryption {
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(read) if read.is_empty() => Err(unreadable_file(path, &"the file contains no certificate")),
+        Ok(read) if read.is_empty() => Err(tls_file_error(path, &"the file contains no certificate")),
         Ok(read) => Ok(read),
-        Err(error) => Err(unreadable_file(path, &error)),
+        Err(error) => Err(tls_file_error(path, &error)),
     }
 }
 
-fn unreadable_file(path: &Path, reason: &dyn std::fmt::Display) -> Error {
+fn tls_file_error(path: &Path, reason: &dyn std::fmt::Display) -> Error {
     Error::Tls(format!("{}: {reason}", path.display()))
 }

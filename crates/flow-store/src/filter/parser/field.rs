@@ -43,8 +43,10 @@ impl FilterParser<'_> {
             FieldPlace::OtherFields => {}
             FieldPlace::Column(name) => return Err(self.column_exists_error(token.text, name)),
             FieldPlace::NoRecord => {
-                let help = "it describes the exporter and not a flow, or has no content";
-                return Err(self.error_at_position(format!("no record has the field `{}`", token.text), help));
+                let help = "the field describes the exporter and not a flow, or it has no content";
+                return Err(
+                    self.error_at_next_token(format!("no record has the field `{}`", token.text), help)
+                );
             }
         }
         self.next += 1;
@@ -57,13 +59,17 @@ impl FilterParser<'_> {
             return self.column_exists_error(token.text, column.name);
         }
         let help = "write its IANA name, or enterprise/number as in `otherFields`: `field 9/8232`";
-        let word = if token.kind == TokenKind::End { "nothing" } else { token.text };
-        self.error_at_position(format!("`{word}` is not the name of a field"), help)
+        let what = if token.kind == TokenKind::End {
+            "the name of a field is missing here".to_owned()
+        } else {
+            format!("`{}` is not the name of a field", token.text)
+        };
+        self.error_at_next_token(what, help)
     }
 
     /// Fields with a column are never in `otherFields`, so a condition on them there would never hold.
     fn column_exists_error(&self, word: &str, column: &str) -> FilterError {
-        self.error_at_position(
+        self.error_at_next_token(
             format!("`{word}` has a column of its own"),
             format!("write `{column}` without `field`"),
         )
@@ -77,9 +83,9 @@ impl FilterParser<'_> {
             self.next += 1;
             let open = self.peek();
             if open.kind != TokenKind::OpenList {
-                return Err(self.error_at_position(
+                return Err(self.error_at_next_token(
                     "a list begins with `[`",
-                    format!("possible: {}", subject.example_values()),
+                    format!("for example: {}", subject.example_values()),
                 ));
             }
             self.next += 1;
@@ -91,15 +97,15 @@ impl FilterParser<'_> {
                 }
             }
             if texts.is_empty() {
-                let help = format!("possible: {}", subject.example_values());
-                return Err(self.error_at_position("the list is empty", help));
+                let help = format!("for example: {}", subject.example_values());
+                return Err(self.error_at_next_token("the list is empty", help));
             }
             self.next += 1;
         } else {
             is_negated = self.parse_comparison(subject)? == TokenKind::Unequal;
             texts.push(self.parse_text_operand(subject)?);
         }
-        // Tests search them with a binary search.
+        // The texts are sorted, because the test of a record uses binary search.
         texts.sort_unstable();
         Ok(WantedTexts { texts, is_negated })
     }

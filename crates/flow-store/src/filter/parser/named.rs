@@ -27,15 +27,15 @@ impl WantedTexts {
 }
 
 impl FilterParser<'_> {
-    /// Reads the operand of a term that asks for names.
+    /// Reads the operand of a term that tests names.
     pub(super) fn parse_named_condition(
         &mut self,
         subject: &FilterSubject,
         kind: NameKind,
     ) -> Result<FilterExpression, FilterError> {
         if !self.names.has_names_of_kind(kind) {
-            let what = format!("`{}` needs {}", subject.phrase, kind.requested_file_name());
-            return Err(self.error_before(subject, what, "name it by `--names FILE`"));
+            let what = format!("`{}` needs {}", subject.phrase, kind.needed_file_description());
+            return Err(self.error_at_subject(subject, what, "give it with `--names FILE`"));
         }
         if kind == NameKind::AsNumber {
             let wanted = self.parse_wanted_values(subject)?;
@@ -77,8 +77,8 @@ impl FilterParser<'_> {
         Ok(if wanted.is_negated { found.to_negated() } else { found })
     }
 
-    /// An error at the words of a term that has been read.
-    fn error_before(&self, subject: &FilterSubject, what: String, help: &str) -> FilterError {
+    /// An error at the words of a subject that was just read.
+    fn error_at_subject(&self, subject: &FilterSubject, what: String, help: &str) -> FilterError {
         let words = subject.phrase.split(' ').count();
         self.error_at(self.tokens[self.next.saturating_sub(words)], what, help)
     }
@@ -86,14 +86,15 @@ impl FilterParser<'_> {
     fn refuse_unknown_countries(&self, first: usize, wanted: &WantedTexts) -> Result<(), FilterError> {
         match wanted.texts.iter().find(|text| country_code(text).is_none()) {
             Some(text) => {
-                let what = format!("`{text}` is not a country");
+                let what = format!("`{text}` is not a country code");
                 Err(self.error_at(self.tokens[first], what, "write two letters: `DE`, `in [DE FR]`"))
             }
             None => Ok(()),
         }
     }
 
-    /// A name that no file has is most probably misspelt, and would quietly match nothing.
+    /// Returns an error for a wanted name that no names file contains: it is probably misspelt, and
+    /// would silently match nothing.
     fn refuse_unknown_names<'n>(
         &self,
         first: usize,
@@ -107,8 +108,8 @@ impl FilterParser<'_> {
         shown.dedup();
         let more = if shown.len() > MAX_LISTED_NAMES { ", …" } else { "" };
         shown.truncate(MAX_LISTED_NAMES);
-        let help = format!("the files have {}{more}", shown.join(", "));
-        Err(self.error_at(self.tokens[first], format!("no file has the name `{unknown}`"), help))
+        let help = format!("the names files contain {}{more}", shown.join(", "));
+        Err(self.error_at(self.tokens[first], format!("no names file contains the name `{unknown}`"), help))
     }
 
     /// Records with an interface of a wanted name.
@@ -131,7 +132,8 @@ impl FilterParser<'_> {
                 ]));
             }
         }
-        // Exporters with the same numbers are one condition: `uplink` may be interface 1 of a thousand routers.
+        // Exporters with the same interface numbers share one condition: `uplink` may be interface 1 of a thousand
+        // routers.
         let mut alike: BTreeMap<Vec<ValueRange>, Vec<ValueRange>> = BTreeMap::new();
         for (exporter, ranges) in numbers {
             match exporter {

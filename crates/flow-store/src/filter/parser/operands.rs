@@ -5,7 +5,7 @@ use crate::filter::AddressPrefix;
 use crate::filter::condition::ValueTest;
 use crate::filter::error::FilterError;
 use crate::filter::ranges::{RangeSet, ValueRange};
-use crate::filter::terms::reason_of_absence;
+use crate::filter::terms::reason_if_unsupported;
 use crate::filter::tokens::{FilterToken, TokenKind};
 use crate::tcp_flags;
 use std::net::Ipv4Addr;
@@ -23,7 +23,7 @@ impl FilterParser<'_> {
         let comparison = self.parse_comparison(subject)?;
         let value = self.parse_value(subject)?;
         let range = match comparison {
-            // Below the smallest value of a prefix, and above its greatest: `< 10.0.0.0/8` has no address of the prefix.
+            // A prefix is a range: `<` means below its smallest address, and `>` above its greatest one.
             TokenKind::Less => (value.least > 0).then(|| ValueRange { least: 0, greatest: value.least - 1 }),
             TokenKind::LessOrEqual => Some(ValueRange { least: 0, ..value }),
             TokenKind::Greater => {
@@ -48,8 +48,8 @@ impl FilterParser<'_> {
             return Ok(TokenKind::Equal);
         }
         if has_order && !subject.has_ordered_values() {
-            let what = format!("`{}` has no order; compare it with `=` or `!=`", subject.phrase);
-            return Err(self.error_at_position(what, format!("possible: {}", subject.example_values())));
+            let what = format!("values of `{}` have no order; compare them with `=` or `!=`", subject.phrase);
+            return Err(self.error_at_next_token(what, format!("for example: {}", subject.example_values())));
         }
         self.next += 1;
         Ok(token.kind)
@@ -60,14 +60,14 @@ impl FilterParser<'_> {
         // nfdump's `port in nat pblock`.
         let absent = self.peek_phrase(2).map(|words| format!("in {words}"));
         if let Some(phrase) = absent
-            && let Some(why) = reason_of_absence(&phrase)
+            && let Some(why) = reason_if_unsupported(&phrase)
         {
-            return Err(self.error_at_position(format!("nfdump's `{phrase}` is not supported"), why));
+            return Err(self.error_at_next_token(format!("nfdump's `{phrase}` is not supported"), why));
         }
         if open.kind != TokenKind::OpenList {
-            return Err(self.error_at_position(
+            return Err(self.error_at_next_token(
                 "a list begins with `[`",
-                format!("possible: {}", subject.example_values()),
+                format!("for example: {}", subject.example_values()),
             ));
         }
         self.next += 1;
@@ -81,8 +81,10 @@ impl FilterParser<'_> {
             }
         }
         if ranges.is_empty() {
-            return Err(self
-                .error_at_position("the list is empty", format!("possible: {}", subject.example_values())));
+            return Err(self.error_at_next_token(
+                "the list is empty",
+                format!("for example: {}", subject.example_values()),
+            ));
         }
         self.next += 1;
         Ok(RangeSet::new(ranges))
@@ -94,12 +96,12 @@ impl FilterParser<'_> {
         let Some(found) = found else { return Err(self.not_a_value_error(subject)) };
         if let Some(largest) = subject.largest_value().filter(|largest| found.greatest > *largest) {
             let what = format!("`{}` is too large for `{}`", token.text, subject.phrase);
-            return Err(self.error_at_position(what, format!("the largest value is {largest}")));
+            return Err(self.error_at_next_token(what, format!("the largest value is {largest}")));
         }
         self.next += 1;
         // Only the terms `net`, `src net` and so on accept nfdump's form with a mask after the address.
         if subject.phrase.ends_with("net") && !token.text.contains('/') {
-            return self.parse_netmask(token, found);
+            return self.parse_optional_netmask(token, found);
         }
         Ok(found)
     }
@@ -115,11 +117,11 @@ impl FilterParser<'_> {
         } else {
             format!("`{}` is not a value for `{}`", token.text, subject.phrase)
         };
-        self.error_at_position(what, format!("possible: {}", subject.example_values()))
+        self.error_at_next_token(what, format!("for example: {}", subject.example_values()))
     }
 
     /// Reads the mask of nfdump's form `net 10.0.0.0 255.0.0.0`, if there is one.
-    fn parse_netmask(
+    fn parse_optional_netmask(
         &mut self,
         network: FilterToken<'_>,
         address: ValueRange,
@@ -129,7 +131,7 @@ impl FilterParser<'_> {
         // All zeros must be at the end.
         if bits.count_zeros() != bits.trailing_zeros() || !network.text.contains('.') {
             let help = "a netmask has ones first, then zeros: 255.255.0.0; for IPv6 write 2001:2::/48";
-            return Err(self.error_at_position("this is not a valid netmask", help));
+            return Err(self.error_at_next_token("this is not a valid netmask", help));
         }
         self.next += 1;
         let prefix: Option<AddressPrefix> = format!("{}/{}", network.text, bits.count_ones()).parse().ok();
@@ -159,13 +161,13 @@ impl FilterParser<'_> {
         Ok(ValueTest::Values(if wanted.is_negated { wanted.set.complement() } else { wanted.set }))
     }
 
-    /// Returns the flags that the letters at a place mean.
+    /// Returns the TCP flags that the token at an index names by their letters; `None` if it is another token.
     fn tcp_flags_at(&self, at: usize) -> Option<u64> {
         let token = self.tokens.get(at).filter(|token| token.kind == TokenKind::Word)?;
         tcp_flags::tcp_flag_mask(token.text)
     }
 
-    pub(super) fn parse_named_value(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {
+    pub(super) fn parse_word_test(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {
         let comparison = self.parse_comparison(subject)?;
         let token = self.peek();
         if token.kind != TokenKind::Word {

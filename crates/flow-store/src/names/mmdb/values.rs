@@ -55,7 +55,7 @@ const BOOLEAN_TYPE: u8 = 14;
 const UNSIGNED_TYPES: [u8; 4] = [5, 6, 9, 10];
 
 impl<'a> ValueReader<'a> {
-    /// Reads at most so many parts of values.
+    /// Makes a reader that reads at most `parts` parts of values.
     pub(super) const fn new(section: &'a [u8], parts: usize) -> Self {
         Self { section, parts_left: parts }
     }
@@ -137,7 +137,8 @@ impl<'a> ValueReader<'a> {
         Some(ValueHeader { kind, size: least + self.read_big_endian(at, bytes)?, at: at + bytes })
     }
 
-    /// Target of a pointer, and the place behind it. Its first five bits say how long it is, and begin it.
+    /// Target of a pointer, and the offset after it. `bits` are the low five bits of the control byte: the length of
+    /// the pointer and its highest bits.
     fn read_pointer(&self, at: usize, bits: usize) -> Option<(usize, usize)> {
         let bytes = (bits >> 3) + 1;
         let rest = self.read_big_endian(at, bytes)?;

@@ -1,18 +1,18 @@
 //! State of the meters of a group: the offsets of their clocks, measured by packets that several of them saw,
 //! and which meters are alive.
 //!
-//! A packet is recognised at any clock if no packet near it carries the same content. Such packets give the offset of two
-//! clocks. With that offset, packets that are alike can be distinguished by their times.
+//! A packet is recognised, whatever the clocks show, if no packet near it carries the same content. Such packets give
+//! the offset of two clocks. With that offset, packets that are alike can be distinguished by their times.
 
 use std::collections::BTreeMap;
 
-/// Packets that give the offset of two clocks, as their median.
+/// Number of the latest packets whose median gives the offset of two clocks.
 const OFFSET_SAMPLES: usize = 15;
-/// Fewest packets for a known offset.
+/// Minimum number of packets for a known offset.
 const MIN_OFFSET_SAMPLES: usize = 5;
 /// A meter is alive if it sent something within this time.
 const METER_ALIVE_TIME_NS: u64 = 15_000_000_000;
-/// Meters that have a clock: senders choose their numbers.
+/// Maximum number of meters whose clocks are measured: senders choose the meter numbers, so they could be any number.
 const MAX_METERS_WITH_CLOCK: usize = super::counts::MAX_METERS_PER_GROUP;
 
 /// The clocks of one group. Times of the first meter are the common time.
@@ -47,20 +47,20 @@ struct ClockSamples {
 impl MeterClocks {
     /// Converts a time of a meter to common time. Without a known offset it stays the same.
     pub(super) fn to_common_time(&self, meter: u32, at_ns: u64) -> u64 {
-        at_ns.saturating_add_signed(self.ahead_of_common(meter).unwrap_or(0).saturating_neg())
+        at_ns.saturating_add_signed(self.offset_from_common_time(meter).unwrap_or(0).saturating_neg())
     }
 
     /// Returns whether the offset of a meter's clock from common time is known.
-    pub(super) fn knows_clock(&self, meter: u32) -> bool {
-        self.ahead_of_common(meter).is_some()
+    pub(super) fn is_clock_offset_known(&self, meter: u32) -> bool {
+        self.offset_from_common_time(meter).is_some()
     }
 
-    fn ahead_of_common(&self, meter: u32) -> Option<i64> {
+    fn offset_from_common_time(&self, meter: u32) -> Option<i64> {
         if self.reference == Some(meter) { Some(0) } else { self.ahead.get(&meter)?.median }
     }
 
     /// Records that a meter follows a flow since a time, and whether the flow was already running then.
-    pub(super) fn record_meter_life(&mut self, meter: u32, since_ns: u64, is_strange: bool, now_ns: u64) {
+    pub(super) fn record_followed_flow(&mut self, meter: u32, since_ns: u64, is_strange: bool, now_ns: u64) {
         if self.sight.len() == MAX_METERS_WITH_CLOCK && !self.sight.contains_key(&meter) {
             return;
         }
@@ -99,8 +99,8 @@ impl MeterClocks {
             return self.learn_offset((other, other_ns), (meter, at_ns));
         }
         let has_room = self.ahead.len() < MAX_METERS_WITH_CLOCK || self.ahead.contains_key(&meter);
-        // A sample against a meter of unknown offset would tie this clock to nothing.
-        let Some(other_ahead) = self.ahead_of_common(other).filter(|_| has_room) else { return };
+        // A sample against a meter of unknown offset would not relate this clock to common time.
+        let Some(other_ahead) = self.offset_from_common_time(other).filter(|_| has_room) else { return };
         let apart = at_ns.wrapping_sub(other_ns).cast_signed();
         self.ahead.entry(meter).or_default().add_sample(apart.saturating_add(other_ahead));
     }
@@ -127,7 +127,7 @@ mod tests {
     fn clock_offset_is_median_after_enough_packets() {
         let mut clocks = MeterClocks::default();
         for n in 0..6_u64 {
-            assert_eq!(clocks.knows_clock(2), n >= 5);
+            assert_eq!(clocks.is_clock_offset_known(2), n >= 5);
             clocks.learn_offset((2, 1000 * n + 700), (1, 1000 * n));
         }
         // One packet was late.

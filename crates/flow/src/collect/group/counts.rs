@@ -5,9 +5,9 @@ use crate::membership::GroupMembership;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Meters of a group that have an account: senders choose their numbers.
+/// Maximum number of meters of a group that are counted: senders choose the meter numbers, so they could be any number.
 pub(super) const MAX_METERS_PER_GROUP: usize = 64;
-/// Changes of the active meter that are remembered.
+/// Maximum number of changes of the active meter that are remembered.
 pub(super) const MAX_REMEMBERED_SWITCHES: usize = 64;
 
 /// Outcome of the records of a group.
@@ -18,11 +18,12 @@ pub struct GroupCounts {
     pub repeated: u64,
     /// Records that had some new packets and some that were stored already.
     pub overlapping: u64,
-    /// Packets that were there already.
+    /// Packets that were stored already.
     pub known_packets: u64,
-    /// Packets of records that did not arrive, made up for by later ones.
+    /// Packets of records that did not arrive, which later records contained again.
     pub recovered_packets: u64,
-    /// Packets of meters that came while their flows were going on; another meter reports them.
+    /// Packets of records that could not be placed, because their meter started during the flow;
+    /// another meter reports them.
     pub unplaced_packets: u64,
     /// Directions of flows that were forgotten too early for lack of memory; their packets may be stored twice.
     pub forgotten: u64,
@@ -44,7 +45,7 @@ pub struct GroupSwitch {
     pub at_ns: u64,
     pub meter: u32,
     pub term: u64,
-    /// Time for which the meter had received nothing from the active meter; 0: it knew of no active meter.
+    /// Time for which the meter had received nothing from the active meter; 0 if it knew of no active meter.
     pub silent_ns: u64,
     /// Time from which the meter has exported all records that left its table.
     pub replay_from_ns: u64,
@@ -65,13 +66,13 @@ pub struct MeterPart {
     pub new_packets: u64,
     /// Time at which the last record of the meter arrived.
     pub heard_ns: u64,
-    /// Packets of its copy of the link, if it says so: a standby sees packets that it does not report.
+    /// Packets of the meter's copy of the link, if it reports them: a standby sees packets that it does not report.
     #[serde(default)]
     pub copy_packets: Option<u64>,
 }
 
 impl GroupCounts {
-    /// The account of a meter, if there is one or room for it.
+    /// Returns the counts of a meter, which are created if there is room; `None` if there is none.
     fn meter_part(&mut self, meter: u32) -> Option<&mut MeterPart> {
         let has_room = self.meters.len() < MAX_METERS_PER_GROUP || self.meters.contains_key(&meter);
         has_room.then(|| self.meters.entry(meter).or_default())
@@ -83,7 +84,7 @@ impl GroupCounts {
         if let Some(part) = self.meter_part(meter) {
             part.copy_packets = Some(membership.packets);
         }
-        // A term has one active meter, and it says so again every few seconds.
+        // A term has one active meter, which repeats its report every few seconds.
         let known = self.switches.iter_mut().find(|switch| (switch.meter, switch.term) == (meter, term));
         if let Some(switch) = known {
             switch.replayed = membership.replayed;

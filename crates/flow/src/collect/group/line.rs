@@ -1,17 +1,18 @@
-//! Positions of packets among all of one direction.
+//! Positions of packets among all packets of one direction of a flow.
 
 use super::clocks::MeterClocks;
 use super::side::SideReport;
 use super::times::SharedTimeIntervals;
 use crate::history::{CountTotals, Landmark, LandmarkKind, RecordClaim};
 
-/// Landmarks of known position: the latest ones, and older ones that are the farther apart the older they are.
+/// Maximum number of landmarks of known position: the latest ones, and older ones that are the farther apart
+/// the older they are.
 const MAX_LANDMARKS: usize = 10;
 /// Number of the latest landmarks, of which none is left out.
 const LATEST_LANDMARKS: usize = 5;
 /// Age from which the oldest landmark is left out first. Meters send again what is up to 90 s old.
 const LANDMARK_AGE_NS: u64 = 180_000_000_000;
-/// Meters and their start times; the position of their first packet is known.
+/// Maximum number of origins: the packets from which a meter follows the direction, if their position is known.
 const MAX_ORIGINS: usize = 3;
 /// Number of separate intervals. If there are more, the gap between the first two counts as stored.
 const MAX_INTERVALS: usize = 4;
@@ -53,8 +54,8 @@ struct KnownOrigin {
     meter: u32,
     since_ns: u64,
     position: CountTotals,
-    /// The position is valid for reports from this time on, and for packets behind `behind` packets of its own. Before
-    /// that, the meter lost packets unnoticed.
+    /// The position is valid for reports from this time on, and for packets after the first `behind` packets of the
+    /// meter. Before that, the meter lost packets unnoticed.
     from_ns: u64,
     behind: CountTotals,
     /// True if the flow began with this packet.
@@ -100,10 +101,10 @@ impl Line {
         + size_of::<PositionInterval>();
 
     /// Finds the position on this line at which a record ends.
-    pub(super) fn end_of(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
-        let mut sure = self.origin_of(report).map(|origin| origin.end_after(report.direction.followed));
+    pub(super) fn find_record_end(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
+        let mut sure = self.find_origin(report).map(|origin| origin.end_after(report.direction.followed));
         let mut by_time = None;
-        for (known, seen) in self.equal_landmarks(report) {
+        for (known, seen) in self.landmarks_with_equal_content(report) {
             let best = match known.match_landmark(report.meter, seen, clocks) {
                 Some(LandmarkMatch::ByContent) => &mut sure,
                 Some(LandmarkMatch::ByTime) => &mut by_time,
@@ -114,13 +115,13 @@ impl Line {
             *best = Some(best.map_or(end, |best: PlacedEnd| best.max_by_position(end)));
         }
         // A match by time may be another packet, so it counts only if there is no surer one.
-        sure.or(by_time).or_else(|| self.end_by_beginning(report, clocks))
+        sure.or(by_time).or_else(|| self.find_end_from_flow_beginning(report, clocks))
     }
 
     /// Finds the end of a record that includes all packets since its flow began, by another meter that
     /// follows the flow since the same packet. A record names its latest landmarks only. The landmarks of
     /// another meter that ended early may all be older.
-    fn end_by_beginning(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
+    fn find_end_from_flow_beginning(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
         let since_ns = clocks.to_common_time(report.meter, report.since_ns);
         let mut origins = self.origins.iter().filter(|origin| origin.is_beginning);
         let same = origins.find(|origin| {
@@ -129,15 +130,15 @@ impl Line {
         same.filter(|_| report.is_beginning()).map(|origin| origin.end_after(report.direction.followed))
     }
 
-    fn origin_of(&self, report: &SideReport) -> Option<&KnownOrigin> {
-        let of_report = self.origins.iter().filter(|origin| origin.is_of(report));
+    fn find_origin(&self, report: &SideReport) -> Option<&KnownOrigin> {
+        let of_report = self.origins.iter().filter(|origin| origin.belongs_to_report(report));
         // A later origin is of no use for an earlier report: before
         // `from_ns` its meter lost packets unnoticed.
         of_report.max_by_key(|origin| (origin.from_ns <= report.last_ns, origin.from_ns))
     }
 
     /// Pairs of a known landmark and one of a report that carry the same.
-    fn equal_landmarks<'a>(
+    fn landmarks_with_equal_content<'a>(
         &'a self,
         report: &'a SideReport,
     ) -> impl Iterator<Item = (&'a KnownLandmark, &'a Landmark)> {
@@ -155,7 +156,7 @@ impl Line {
         claim: RecordClaim,
         clocks: &MeterClocks,
     ) -> CountTotals {
-        let new = self.store_span(PositionInterval { from: end.less(claim.totals), to: end });
+        let new = self.store_interval(PositionInterval { from: end.minus(claim.totals), to: end });
         // A record without packets may have a claim, too. A line without times would be forgotten first.
         if claim.totals.packets > 0 {
             for [from_ns, to_ns] in report.possible_packet_times(claim.since_ns, clocks) {
@@ -169,15 +170,18 @@ impl Line {
 
     /// Returns the totals of the stored intervals.
     pub(super) fn stored_totals(&self) -> CountTotals {
-        self.stored.iter().fold(CountTotals::default(), |sum, span| sum.plus(span.to.less(span.from)))
+        self.stored.iter().fold(CountTotals::default(), |sum, span| sum.plus(span.to.minus(span.from)))
     }
 
     /// Returns whether a part of an interval is not stored yet.
-    pub(super) fn lacks_interval(&self, report_end: CountTotals, claim: CountTotals) -> bool {
-        self.clone().store_span(PositionInterval { from: report_end.less(claim), to: report_end }).packets > 0
+    pub(super) fn lacks_part_of_interval(&self, report_end: CountTotals, claim: CountTotals) -> bool {
+        self.clone()
+            .store_interval(PositionInterval { from: report_end.minus(claim), to: report_end })
+            .packets
+            > 0
     }
 
-    fn store_span(&mut self, span: PositionInterval) -> CountTotals {
+    fn store_interval(&mut self, span: PositionInterval) -> CountTotals {
         let (mut new, mut from, mut joined) = (CountTotals::default(), span.from, span);
         let mut apart = Vec::with_capacity(MAX_INTERVALS);
         for old in std::mem::take(&mut self.stored) {
@@ -207,22 +211,27 @@ impl Line {
 
     /// Records the landmarks that a record names. For landmarks before the packet that gave the record its
     /// position, its meter may report too small a position.
-    pub(super) fn note_packets(&mut self, report: &SideReport, end: PlacedEnd, clocks: &mut MeterClocks) {
+    pub(super) fn record_landmarks_and_origin(
+        &mut self,
+        report: &SideReport,
+        end: PlacedEnd,
+        clocks: &mut MeterClocks,
+    ) {
         for seen in report.landmarks().filter(|seen| !seen.since.is_beyond(end.since)) {
-            self.record_landmark(report.meter, seen, end.position.less(seen.since), clocks);
+            self.record_landmark(report.meter, seen, end.position.minus(seen.since), clocks);
         }
-        let position = end.position.less(report.direction.followed);
-        for origin in self.origins.iter_mut().filter(|origin| origin.is_of(report)) {
+        let position = end.position.minus(report.direction.followed);
+        for origin in self.origins.iter_mut().filter(|origin| origin.belongs_to_report(report)) {
             origin.last_ns = origin.last_ns.max(report.last_ns);
         }
         // A position beyond the known one shows that the meter lost packets
         // since; its later reports count from here.
-        if self.origin_of(report).is_none_or(|origin| position.is_beyond(origin.position)) {
+        if self.find_origin(report).is_none_or(|origin| position.is_beyond(origin.position)) {
             if self.origins.len() == MAX_ORIGINS {
                 self.origins.remove(0);
             }
             let SideReport { meter, since_ns, last_ns, .. } = *report;
-            let behind = report.direction.followed.less(end.since);
+            let behind = report.direction.followed.minus(end.since);
             let is_beginning = behind.packets == 0 && report.is_beginning();
             let origin =
                 KnownOrigin { meter, since_ns, position, from_ns: last_ns, behind, is_beginning, last_ns };
@@ -275,15 +284,14 @@ impl Line {
 
     /// Returns the distance between the neighbours of a landmark, in thousandths of its distance from the last position.
     fn spacing_at(&self, at: usize, last: CountTotals) -> u128 {
-        let distance = |from: CountTotals, to: CountTotals| u128::from(to.less(from).packets);
         let [before, here, after] = [at - 1, at, at + 1].map(|at| self.landmarks[at].position);
-        distance(before, after) * 1000 / distance(here, last).max(1)
+        u128::from(after.minus(before).packets) * 1000 / u128::from(last.minus(here).packets).max(1)
     }
 
-    /// Takes over another line with positions that are smaller by a distance.
+    /// Adds the content of another line. Its positions are smaller than those of this line by `distance`.
     pub(super) fn join_line(&mut self, other: Self, distance: CountTotals) {
         for PositionInterval { from, to } in other.stored {
-            self.store_span(PositionInterval { from: from.plus(distance), to: to.plus(distance) });
+            self.store_interval(PositionInterval { from: from.plus(distance), to: to.plus(distance) });
         }
         let landmarks = other.landmarks.into_iter();
         self.landmarks.extend(
@@ -301,7 +309,7 @@ impl Line {
     }
 
     /// Returns the time of the last packet that a meter reported on this line, by its own clock.
-    pub(super) fn last_of(&self, meter: u32) -> Option<u64> {
+    pub(super) fn last_reported_ns(&self, meter: u32) -> Option<u64> {
         self.origins.iter().filter(|origin| origin.meter == meter).map(|origin| origin.last_ns).max()
     }
 }
@@ -319,10 +327,10 @@ impl PlacedEnd {
 
 impl KnownOrigin {
     const fn end_after(&self, followed: CountTotals) -> PlacedEnd {
-        PlacedEnd { position: self.position.plus(followed), since: followed.less(self.behind) }
+        PlacedEnd { position: self.position.plus(followed), since: followed.minus(self.behind) }
     }
 
-    const fn is_of(&self, report: &SideReport) -> bool {
+    const fn belongs_to_report(&self, report: &SideReport) -> bool {
         self.meter == report.meter && self.since_ns == report.since_ns
     }
 }
@@ -351,7 +359,8 @@ impl KnownLandmark {
         if alone_ns >= 2 * MAX_CLOCK_DIFFERENCE_NS {
             return (apart_ns < MAX_CLOCK_DIFFERENCE_NS).then_some(LandmarkMatch::ByContent);
         }
-        let has_clocks = meter == self.meter || clocks.knows_clock(meter) && clocks.knows_clock(self.meter);
+        let has_clocks = meter == self.meter
+            || clocks.is_clock_offset_known(meter) && clocks.is_clock_offset_known(self.meter);
         // Clocks without a known offset are expected to be as close as clocks usually are.
         let least_us = if has_clocks { INDISTINGUISHABLE_PACKETS_US } else { UNKNOWN_CLOCK_US };
         let is_near = alone_us >= least_us && apart_ns <= (alone_ns / 4).min(MAX_PACKET_JITTER_NS);

@@ -5,7 +5,8 @@ use crate::history::{CountTotals, FlowHistory, RecordOriginMark};
 use crate::record::{FlowHalf, FlowRecord};
 use std::sync::Arc;
 
-/// The first and the last packet of a record. One that has none is of the landmarks that it names.
+/// Returns the times of the first and the last packet of a record. A record without packets has the times of the
+/// landmarks that it names.
 pub(super) fn record_times(history: &FlowHistory, record: &FlowRecord) -> [u64; 2] {
     if record.last_ns() > 0 {
         return [record.first_ns(), record.last_ns()];
@@ -15,11 +16,11 @@ pub(super) fn record_times(history: &FlowHistory, record: &FlowRecord) -> [u64; 
     [times().min().unwrap_or(history.since_ns), times().max().unwrap_or(history.since_ns)]
 }
 
-/// Adds the history to the new part of a record, for the store: a restarted collector finds out from it which packets are already
-/// stored.
+/// Adds the history to the new part of a record, for the store: a restarted collector finds out from it which
+/// packets are already stored.
 pub(super) fn record_with_history(mut record: FlowRecord, history: &FlowHistory) -> FlowRecord {
     let mut fields = record.foreign.take().map(Arc::unwrap_or_clone).unwrap_or_default();
-    history.add_to(&mut fields.others);
+    history.add_to_other_fields(&mut fields.others);
     record.foreign = Some(Arc::new(fields));
     record
 }

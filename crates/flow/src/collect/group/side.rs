@@ -7,7 +7,7 @@ use crate::history::{CountTotals, DirectionHistory, FlowHistory, Landmark, Recor
 
 /// Number of lines that are kept for one direction, the latest ones. A new line begins after a silence.
 const MAX_LINES_PER_DIRECTION: usize = 8;
-/// Records that wait until their position is known.
+/// Maximum number of records that wait until their position is known.
 const MAX_WAITING_RECORDS: usize = 2;
 
 /// Largest difference of one packet's times at two meters if the offset of their clocks is unknown.
@@ -55,7 +55,7 @@ pub(super) struct PlacedReport {
     pub(super) new: CountTotals,
     /// Packets up to its end that are certainly stored now.
     known: u64,
-    /// The same as an interval of positions; `None`: it has none.
+    /// The same as an interval of positions; `None` if it has none.
     pub(super) stored: Option<RecordClaim>,
 }
 
@@ -149,7 +149,7 @@ impl FlowSideState {
         let mut news = PlacedRecordOutcome::default();
         let mut found = self.find_line(report, clocks);
         if found.is_none() {
-            self.place_last_reports(report.now_ns, clocks, &mut news);
+            self.place_waiting_without_other_meters(report.now_ns, clocks, &mut news);
             found = self.find_line(report, clocks);
         }
         let Some(placed) = self.place_at_found_line(report, found, clocks) else {
@@ -179,7 +179,12 @@ impl FlowSideState {
     }
 
     /// Places waiting records if no other live meter will report the same packets.
-    fn place_last_reports(&mut self, now_ns: u64, clocks: &mut MeterClocks, news: &mut PlacedRecordOutcome) {
+    fn place_waiting_without_other_meters(
+        &mut self,
+        now_ns: u64,
+        clocks: &mut MeterClocks,
+        news: &mut PlacedRecordOutcome,
+    ) {
         self.place_waiting(clocks, news, |waiting, clocks| {
             clocks.has_other_live_meter(waiting.meter, waiting.first_ns, now_ns)
         });
@@ -233,13 +238,13 @@ impl FlowSideState {
         // The record's own line is out of `lines` from here on: only other lines may dispute its claim.
         let among = self.remove_lines_within(report, clocks);
         let claim = self.undisputed_claim(report, clocks);
-        line.note_packets(report, end, clocks);
+        line.record_landmarks_and_origin(report, end, clocks);
         let placed = match claim {
             Some(claim) => {
                 let new = line.store_record(report, end.position, claim, clocks).excess_over(among);
                 Some(PlacedReport { new, known: claim.totals.packets, stored: Some(claim) })
             }
-            None if line.lacks_interval(end.position, report.own) => None,
+            None if line.lacks_part_of_interval(end.position, report.own) => None,
             None => Some(PlacedReport { known: report.own.packets, ..PlacedReport::default() }),
         };
         // A line that was begun for a record which stays unplaced is dropped again.
@@ -254,7 +259,8 @@ impl FlowSideState {
     /// Removes the lines with packets that a record certainly includes, if no other line contradicts this.
     /// Returns their packets, which are stored.
     fn remove_lines_within(&mut self, report: &SideReport, clocks: &MeterClocks) -> CountTotals {
-        let margin_ns = if clocks.knows_clock(report.meter) { MAX_PACKET_JITTER_NS } else { MIN_SILENCE_NS };
+        let margin_ns =
+            if clocks.is_clock_offset_known(report.meter) { MAX_PACKET_JITTER_NS } else { MIN_SILENCE_NS };
         let spans = report.possible_packet_times(report.largest_claim().since_ns, clocks);
         // Two different spans mean that the clock was set back. Then no line is certainly inside.
         let is_within = |line: &Line| spans[0] == spans[1] && line.times.is_within(spans[0], margin_ns);
@@ -269,19 +275,19 @@ impl FlowSideState {
         within.fold(CountTotals::default(), |sum, line| sum.plus(line.stored_totals()))
     }
 
-    /// Finds the line on which a record has a position. If it has positions on several lines, they are the
-    /// same line and are joined.
+    /// Finds the [`Line`] that contains a landmark or the origin of the record, and the position on it at which the
+    /// record ends. If several lines contain one, their distance is now known, so they are joined.
     fn find_line(&mut self, report: &SideReport, clocks: &MeterClocks) -> Option<(usize, PlacedEnd)> {
         let mut found: Option<(usize, PlacedEnd)> = None;
-        // Lines are in the order of their last use, so a record is mostly found on the last one.
+        // From the line that was used last: if several lines match, it stays, and the older ones are joined to it.
         for at in (0..self.lines.len()).rev() {
-            let Some(end) = self.lines[at].end_of(report, clocks) else { continue };
+            let Some(end) = self.lines[at].find_record_end(report, clocks) else { continue };
             found = Some(match found {
                 None => (at, end),
                 Some((later, later_end)) => {
                     let joined = self.lines.remove(at);
                     // Removing an earlier line moves the later one down by one.
-                    self.lines[later - 1].join_line(joined, later_end.position.less(end.position));
+                    self.lines[later - 1].join_line(joined, later_end.position.minus(end.position));
                     (later - 1, later_end)
                 }
             });
@@ -293,28 +299,31 @@ impl FlowSideState {
     fn may_begin_line(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
         let latest_ns = self.lines.iter().map(|line| line.times.latest_ns()).max().unwrap_or(0);
         let [first_ns, _] = report.common_times(clocks);
-        let margin_ns =
-            if clocks.knows_clock(report.meter) { MAX_PACKET_JITTER_NS } else { MAX_CLOCK_DIFFERENCE_NS };
+        let margin_ns = if clocks.is_clock_offset_known(report.meter) {
+            MAX_PACKET_JITTER_NS
+        } else {
+            MAX_CLOCK_DIFFERENCE_NS
+        };
         let is_later = first_ns > latest_ns.saturating_add(margin_ns);
         let is_behind = if report.is_strange {
             !report.has_others && (is_later || self.continues_own_line(report, latest_ns, clocks))
         } else {
             // No offset is known at first. A flow that began this late cannot be the known flow.
             let begins_late = report.since_ns.saturating_add(MIN_SILENCE_NS) > latest_ns;
-            is_later || !clocks.knows_clock(report.meter) && begins_late
+            is_later || !clocks.is_clock_offset_known(report.meter) && begins_late
         };
         let is_first = self.lines.is_empty() && !(report.is_strange && report.has_others);
         // A stored record was accepted by an earlier process of this
         // collector, so it begins a line in any case.
-        is_first || is_behind || report.stored.is_some() || self.is_apart(report, clocks)
+        is_first || is_behind || report.stored.is_some() || self.is_apart_from_lines(report, clocks)
     }
 
-    /// Returns whether everything that a record vouches for lies long before or behind each known line. The meter has seen the
-    /// flow begin, so another meter's record of the same packets has a landmark in common with it. A collector that was killed
-    /// may receive an earlier life of a flow after later ones.
-    fn is_apart(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
+    /// Returns whether all packets that a record can cover lie long before or after each known line. The meter has seen
+    /// the flow begin, so another meter's record of the same packets has a landmark in common with it. A collector that
+    /// was killed may receive records of an earlier life of a flow after those of later ones.
+    fn is_apart_from_lines(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
         let margin_ns =
-            if clocks.knows_clock(report.meter) { MIN_SILENCE_NS } else { MAX_CLOCK_DIFFERENCE_NS };
+            if clocks.is_clock_offset_known(report.meter) { MIN_SILENCE_NS } else { MAX_CLOCK_DIFFERENCE_NS };
         let since_ns = clocks.to_common_time(report.meter, report.largest_claim().since_ns);
         let [_, last_ns] = report.common_times(clocks);
         // If a clock was set back while the meter followed the flow, its times do not show
@@ -343,15 +352,16 @@ impl FlowSideState {
 
     /// Returns whether the latest known packets are of the same meter, which reports no packet twice.
     fn continues_own_line(&self, report: &SideReport, latest_ns: u64, clocks: &MeterClocks) -> bool {
-        let last_ns = self.lines.iter().filter_map(|line| line.last_of(report.meter)).max();
+        let last_ns = self.lines.iter().filter_map(|line| line.last_reported_ns(report.meter)).max();
         last_ns.is_some_and(|last_ns| {
             last_ns < report.first_ns && latest_ns <= clocks.to_common_time(report.meter, last_ns)
         })
     }
 
-    /// Returns the part of a record that may be stored: the part that no other line may have. `None`: nothing.
+    /// Returns the part of a record that may be stored: the part that no other line may have; `None` if there is none.
     fn undisputed_claim(&self, report: &SideReport, clocks: &MeterClocks) -> Option<RecordClaim> {
-        let margin_ns = if clocks.knows_clock(report.meter) { MAX_PACKET_JITTER_NS } else { MIN_SILENCE_NS };
+        let margin_ns =
+            if clocks.is_clock_offset_known(report.meter) { MAX_PACKET_JITTER_NS } else { MIN_SILENCE_NS };
         let is_disputed = |since_ns: u64| {
             let spans = report.possible_packet_times(since_ns, clocks);
             self.times().any(|times| spans.iter().any(|span| times.has_time_near(*span, margin_ns)))

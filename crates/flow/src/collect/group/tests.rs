@@ -117,8 +117,8 @@ fn by_side<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> HashMap<(u6
     sums
 }
 
-/// Returns the records that are sent if the meters take turns: each sends from a margin before the moment at which it takes
-/// over.
+/// Returns the records that are sent if the meters take turns: each sends from a margin before the moment at
+/// which it takes over.
 fn sent(meters: &[Meter; 2], turns: &[u64]) -> Vec<FlowRecord> {
     let mut sent = Vec::new();
     for (number, from_ns) in turns.iter().enumerate() {

@@ -5,14 +5,14 @@ const MAX_INTERVALS: usize = 4;
 /// Longest silence inside of one interval.
 const MAX_SILENCE_IN_INTERVAL_NS: u64 = 1_500_000_000;
 
-/// From one time to another.
+/// The first and the last time of a span, in nanoseconds.
 pub(super) type TimeSpan = [u64; 2];
 
 /// Intervals of common time. After a clock was set, no packets are known between the last packet before and
 /// the first packet after the step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SharedTimeIntervals {
-    /// In order. An interval that ends at 0 is none.
+    /// The intervals in order. An interval that ends at 0 is not used.
     spans: [TimeSpan; MAX_INTERVALS],
 }
 

@@ -8,7 +8,7 @@ fn message(number: u32) -> MessageClaim {
 fn take(sequence: &mut MessageSequence, number: u32, units: u32) -> MessagePlace {
     let place = sequence.judge_message(message(number));
     if place.is_wanted() {
-        sequence.complete_message_gap(place, number, units, 0);
+        sequence.complete_message(place, number, units, 0);
     }
     place
 }
@@ -30,7 +30,7 @@ fn a_restart_is_no_loss() {
     take(&mut sequence, 5_000, 10);
     let later = MessageClaim { sent_s: 101, ..message(0) };
     assert_eq!(sequence.judge_message(later), MessagePlace::Restart);
-    sequence.complete_message_gap(MessagePlace::Restart, 0, 10, 0);
+    sequence.complete_message(MessagePlace::Restart, 0, 10, 0);
     assert_eq!((take(&mut sequence, 10, 1), sequence.lost_units()), (MessagePlace::InOrder, 0));
     assert_eq!(take(&mut sequence, 3_000_000_000, 1), MessagePlace::Restart, "no exporter is so fast");
     let rebooted = MessageClaim { rebooted: true, ..message(3_000_000_050) };
@@ -47,7 +47,7 @@ fn message_overtaken_at_start_is_early_not_lost() {
     // The number goes back by one, across the wrap; sets that cannot be read may hold the missing units behind it.
     let claim = MessageClaim { sent_s: 95, ..message(u32::MAX - 9) };
     let place = sequence.judge_message(claim);
-    sequence.complete_message_gap(place, claim.number, 4, 100);
+    sequence.complete_message(place, claim.number, 4, 100);
     assert_eq!((place, sequence.lost_units(), sequence.unreported_units()), (MessagePlace::Early, 0, 6));
     sequence.recover_units(claim.number.wrapping_add(4), 6, true);
     assert_eq!((sequence.lost_units(), sequence.unreported_units()), (0, 0));
@@ -60,7 +60,7 @@ fn stray_old_message_leaves_no_gap() {
     take(&mut sequence, 1_000_000, 10);
     let old = MessageClaim { sent_s: 40, ..message(60) };
     assert_eq!(
-        (sequence.judge_message(old), sequence.complete_message_gap(MessagePlace::Old, 60, 3, 0)),
+        (sequence.judge_message(old), sequence.complete_message(MessagePlace::Old, 60, 3, 0)),
         (MessagePlace::Old, 0)
     );
     assert_eq!((sequence.lost_units(), sequence.judge_message(old)), (0, MessagePlace::Duplicate));
@@ -86,7 +86,7 @@ fn message_for_forgotten_gap_reduces_loss() {
         (sequence.lost_units(), sequence.judge_message(of_forgotten)),
         (u64::from(gaps) * 5, MessagePlace::Old)
     );
-    assert_eq!(sequence.complete_message_gap(MessagePlace::Old, 5, 5, 0), 5);
+    assert_eq!(sequence.complete_message(MessagePlace::Old, 5, 5, 0), 5);
     assert_eq!(sequence.lost_units(), u64::from(gaps - 1) * 5);
 }
 
@@ -102,7 +102,7 @@ fn late_messages_leave_bounded_number_of_gaps() {
     assert_eq!(sequence.lost_units(), 10_000 - 1 - 1000);
     let old = MessageClaim { sent_s: 99, ..message(3) };
     let place = sequence.judge_message(old);
-    assert_eq!((place, sequence.complete_message_gap(place, 3, 1, 0)), (MessagePlace::Old, 1));
+    assert_eq!((place, sequence.complete_message(place, 3, 1, 0)), (MessagePlace::Old, 1));
     assert_eq!(sequence.lost_units(), 10_000 - 1 - 1001);
 }
 
@@ -110,7 +110,7 @@ fn late_messages_leave_bounded_number_of_gaps() {
 fn units_in_undecodable_sets_are_not_lost() {
     let mut sequence = MessageSequence::default();
     let place = sequence.judge_message(message(0));
-    sequence.complete_message_gap(place, 0, 3, 50);
+    sequence.complete_message(place, 0, 3, 50);
     assert_eq!(take(&mut sequence, 13, 1), MessagePlace::InOrder);
     assert_eq!((sequence.unreported_units(), sequence.lost_units()), (10, 0));
 }
@@ -119,7 +119,7 @@ fn units_in_undecodable_sets_are_not_lost() {
 fn duplicate_undecodable_message_is_recognised() {
     let mut sequence = MessageSequence::default();
     let place = sequence.judge_message(message(7));
-    sequence.complete_message_gap(place, 7, 0, 50);
+    sequence.complete_message(place, 7, 0, 50);
     assert_eq!(take(&mut sequence, 7, 0), MessagePlace::Duplicate);
     let other = MessageClaim { fingerprint: 1, ..message(7) };
     assert_eq!(sequence.judge_message(other), MessagePlace::InOrder);

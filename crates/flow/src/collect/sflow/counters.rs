@@ -6,7 +6,7 @@ use super::super::reader::{ByteReader, read_number};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Interfaces of one agent that are kept.
+/// Maximum number of interfaces of one agent that are kept.
 const MAX_INTERFACES_PER_AGENT: usize = 1024;
 /// The part of a counter sample with the counters of every interface, and its length.
 const GENERIC_COUNTERS_FORMAT: u32 = 1;
@@ -14,9 +14,9 @@ const GENERIC_COUNTERS_FORMAT: u32 = 1;
 /// Counters of one interface since it began, as in the MIB of RFC 2863; all wrap at their own width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceCounters {
-    /// Its number at the agent (ifIndex).
+    /// Number of the interface at the agent (ifIndex).
     pub index: u32,
-    /// When the sample came, nanoseconds since 1970.
+    /// Time at which the sample came, in nanoseconds since 1970.
     pub at_ns: u64,
     /// Bits per second; 0 if not known.
     pub speed: u64,
@@ -46,7 +46,7 @@ impl InterfaceCounters {
         ]
     }
 
-    /// `None` if it is cut off.
+    /// Reads the counters of an interface; `None` if the part is cut off.
     fn read_counter_part(part: &[u8], at_ns: u64) -> Option<Self> {
         let mut reader = ByteReader::new(part);
         let index = reader.read_u32()?;
@@ -83,7 +83,8 @@ fn read_u64(reader: &mut ByteReader<'_>) -> Option<u64> {
     read_number(reader.read_bytes(8)?)
 }
 
-/// The sum of three counters: unicast, multicast, broadcast. One that an agent does not have is all ones.
+/// Reads three counters (unicast, multicast, broadcast) and returns their sum. One that an agent does not
+/// have is all ones.
 fn read_packets(reader: &mut ByteReader<'_>) -> Option<u64> {
     let mut sum = 0;
     for _ in 0..3 {
@@ -96,7 +97,7 @@ fn read_packets(reader: &mut ByteReader<'_>) -> Option<u64> {
 /// Outcome of a counter sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CounterSampleOutcome {
-    /// It had counters of an interface.
+    /// True if the sample had counters of an interface.
     pub(super) is_known: bool,
     pub(super) has_no_room: bool,
 }
@@ -113,7 +114,7 @@ impl InterfaceTable {
         self.0.values().copied().collect()
     }
 
-    pub(super) fn evict_oldest_interface(&mut self) -> bool {
+    pub(super) fn evict_highest_interface(&mut self) -> bool {
         self.0.pop_last().is_some()
     }
 

@@ -6,23 +6,23 @@ use crate::account::ENTERPRISE_NUMBER;
 use crate::export::section::own;
 use crate::foreign::ForeignFields;
 
-/// Maximum number of systems of a path that are kept; longer paths end with `…`.
+/// Maximum number of autonomous systems of a path that are kept; longer paths end with `…`.
 const MAX_PATH: usize = 32;
 const IANA_ENTERPRISE: u32 = 0;
 /// Elements of IANA for the neighbours.
 const NEXT_ADJACENT_AS: u16 = 128;
 const PREVIOUS_ADJACENT_AS: u16 = 129;
-/// Kind of a segment with systems in no order.
+/// Kind of a segment whose autonomous systems have no order (AS_SET).
 const SET: u32 = 1;
 
-/// Reads the part. `None` if it is truncated; the values read until then stay.
+/// Reads the gateway part of a sample. `None` if it is truncated; the values read until then stay.
 pub(super) fn read_gateway(part: &[u8], routes: &mut ForeignFields) -> Option<()> {
     let mut reader = ByteReader::new(part);
     routes.bgp_next_hop = address_or_zero(read_address(&mut reader)?);
     let own_system = reader.read_u32()?;
     let source = reader.read_u32()?;
     let source_peer = reader.read_u32()?;
-    // Zero is the agent's own system.
+    // Zero means the agent's own autonomous system.
     routes.source_as = if source == 0 { own_system } else { source };
     let path = read_path(&mut reader)?;
     routes.destination_as = path.last.unwrap_or(own_system);
@@ -49,7 +49,7 @@ struct AsPath {
     text: String,
 }
 
-/// Segments of a path: sequences, and sets in braces.
+/// Reads the segments of an AS path as text: sequences, and sets in braces.
 fn read_path(reader: &mut ByteReader<'_>) -> Option<AsPath> {
     let mut path = AsPath::default();
     let mut kept = 0;

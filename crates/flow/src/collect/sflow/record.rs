@@ -34,7 +34,7 @@ const IANA_ENTERPRISE: u32 = 0;
 /// Elements of IANA for the lengths of both ends' prefixes: IPv4, IPv6.
 const SOURCE_PREFIX: [u16; 2] = [9, 29];
 const DESTINATION_PREFIX: [u16; 2] = [13, 30];
-/// Element of IANA for the fate of the packet.
+/// Element of IANA for what happened to the packet (forwardingStatus).
 const FORWARDING_STATUS: u16 = 89;
 
 /// Record of a sample, and whether the sample was read to its end.
@@ -48,9 +48,9 @@ pub(super) struct DecodedSample {
 /// The parts of a sample, as far as they are read.
 #[derive(Default)]
 struct SampleParts {
-    /// From the header of the packet, the best source.
+    /// The packet, parsed from its sampled header: the best source.
     parsed: Option<PacketInfo>,
-    /// From fields that the agent read itself.
+    /// The packet, from fields that the agent has read itself.
     stated: Option<PacketInfo>,
     ethernet: Option<[[u8; 6]; 2]>,
     source_vlan: u16,
@@ -75,7 +75,7 @@ pub(super) fn read_record(
 }
 
 impl SampleParts {
-    /// `None` if the part is cut off.
+    /// Reads one part of a sample. `None` if it is cut off.
     fn read_sample_part(&mut self, reader: &mut ByteReader<'_>) -> Option<()> {
         // A kind has the enterprise in its upper 20 bits; 0 means sFlow itself.
         let kind = reader.read_u32()?;
@@ -148,14 +148,18 @@ impl SampleParts {
             (packet.destination_mac, packet.source_mac) = (destination, source);
         }
         if packet.vlan == 0 {
-            // A port without tags: only the agent knows the VLAN.
+            // The packet has no tag, as at a port without tags: only the agent knows the VLAN.
             packet.vlan = self.source_vlan;
         }
-        self.add_prefixes(packet.source[..12] == crate::packet::IPV4_MAPPED_PREFIX);
+        self.add_prefix_lengths(packet.source[..12] == crate::packet::IPV4_MAPPED_PREFIX);
         match head.output {
             SampleOutput::Interface(output) => self.routes.output = output,
             SampleOutput::Discarded(reason) => {
-                self.routes.others.add_field(IANA_ENTERPRISE, FORWARDING_STATUS, &[dropped_status(reason)]);
+                self.routes.others.add_field(
+                    IANA_ENTERPRISE,
+                    FORWARDING_STATUS,
+                    &[forwarding_status_for_drop(reason)],
+                );
             }
             SampleOutput::Several => {}
         }
@@ -192,7 +196,7 @@ impl SampleParts {
         Some(record)
     }
 
-    fn add_prefixes(&mut self, is_ipv4: bool) {
+    fn add_prefix_lengths(&mut self, is_ipv4: bool) {
         let Some(lengths) = self.prefixes else { return };
         let version = usize::from(!is_ipv4);
         for (element, length) in [SOURCE_PREFIX, DESTINATION_PREFIX].into_iter().zip(lengths) {
@@ -201,8 +205,9 @@ impl SampleParts {
     }
 }
 
-/// IANA's forwarding status for a reason of sFlow; those below 256 are codes of ICMP for unreachable destinations.
-const fn dropped_status(reason: u32) -> u8 {
+/// Converts a drop reason of sFlow to IANA's forwarding status. Reasons below 256 are ICMP
+/// codes for unreachable destinations.
+const fn forwarding_status_for_drop(reason: u32) -> u8 {
     match reason {
         // Denied by an access list.
         9 | 10 | 13 | 258 => 129,
@@ -229,7 +234,7 @@ fn read_ethernet(part: &mut ByteReader<'_>) -> Option<[[u8; 6]; 2]> {
     Some([destination, source])
 }
 
-/// The fields of an IP packet, with addresses of that many bytes.
+/// Reads the fields of an IP packet that the agent states, with addresses of this many bytes.
 fn read_stated_packet(part: &mut ByteReader<'_>, address_bytes: usize) -> Option<PacketInfo> {
     let bytes = part.read_u32()?;
     let protocol = low_u8(part.read_u32()?.into());
@@ -261,7 +266,7 @@ fn read_plain_address(part: &mut ByteReader<'_>, bytes: usize) -> Option<[u8; 16
     }
 }
 
-/// A VLAN; all ones mean that the agent does not know it.
+/// Reads a VLAN; 0 if the agent does not know it (all ones).
 fn read_vlan(part: &mut ByteReader<'_>) -> Option<u16> {
     let vlan = part.read_u32()?;
     Some(if vlan == u32::MAX { 0 } else { low_u16(vlan.into()) & 0xfff })

@@ -1,11 +1,11 @@
-//! The heads of samples.
+//! Reads the heads of samples.
 
 use super::super::reader::ByteReader;
 
-/// Kinds of samples that are read. The upper 20 bits of a kind are the enterprise that defined it; those are of none.
+/// Kinds of samples that are read. The upper 20 bits of a kind are the enterprise that defined it; 0 is sFlow itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SampleKind {
-    /// In the expanded form, numbers of interfaces have all their bits.
+    /// In the expanded form, interface numbers have all 32 bits.
     Flow {
         is_expanded: bool,
     },
@@ -60,12 +60,12 @@ pub(super) struct FlowSampleHead {
     pub(super) parts: u32,
 }
 
-/// Where the packet left the agent.
+/// The interface by which a packet left the agent, or the reason why it did not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SampleOutput {
-    /// By one interface, or 0 if not known.
+    /// The packet left by this interface; 0 if it is not known.
     Interface(u32),
-    /// It was dropped, for this reason.
+    /// The packet was dropped for this reason.
     Discarded(u32),
     /// The packet left by several interfaces.
     Several,

@@ -6,7 +6,7 @@ use super::super::memory::map_memory_bytes;
 use super::sample::{FlowSampleHead, SampleSource};
 use std::collections::BTreeMap;
 
-/// Samplers of one agent that are remembered: more than a large switch has ports.
+/// Maximum number of samplers of one agent that are remembered: more than a large switch has ports.
 const MAX_SAMPLERS_PER_AGENT: usize = 1024;
 /// Longest jump of a number that counts as a loss; a longer one is a new beginning.
 const MAX_SEQUENCE_JUMP: u32 = 1 << 24;
@@ -30,12 +30,12 @@ impl SamplerTable {
         map_memory_bytes::<SampleSource, SamplerNumbers>(self.known.len())
     }
 
-    /// Samples that are missing by their numbers.
+    /// Samples that are missing according to their sequence numbers.
     pub(super) const fn lost_samples(&self) -> u64 {
         self.lost
     }
 
-    /// Takes the numbers of a sample, and returns by how much the drops have grown.
+    /// Records the numbers of a sample, and returns by how much the drops have grown.
     pub(super) fn record_sample_numbers(&mut self, head: &FlowSampleHead) -> u64 {
         let next = head.number.wrapping_add(1);
         let Some(numbers) = self.known.get_mut(&head.source) else {
@@ -61,7 +61,7 @@ impl SamplerTable {
         if grown < MAX_SEQUENCE_JUMP { grown.into() } else { 0 }
     }
 
-    /// Forgets all samplers; their losses stay counted.
+    /// Forgets all samplers; their losses stay counted. Returns whether there were any.
     pub(super) fn forget_all_samplers(&mut self) -> bool {
         let has_any = !self.known.is_empty();
         self.known.clear();

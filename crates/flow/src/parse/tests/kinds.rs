@@ -365,7 +365,7 @@ fn frames_of_files_need_not_begin_with_ethernet() {
     }
     assert_eq!(LinkKind::from_number(195), None);
     assert_eq!(
-        (unread_header_name(195), unread_header_name(9999)),
+        (describe_unread_link_type(195), describe_unread_link_type(9999)),
         ("195 (IEEE 802.15.4)".to_owned(), "9999".to_owned())
     );
     // Frames that are encrypted, aggregated, empty or no data count as not IP.

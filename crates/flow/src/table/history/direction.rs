@@ -4,14 +4,14 @@ use crate::history::{self, CountTotals, DirectionHistory, Landmark, LandmarkKind
 use crate::packet::PacketInfo;
 use packetrig_units::clamp_to_u32;
 
-/// Landmarks of a direction that are kept: a record names them and its last packet.
+/// Number of landmarks of a direction that are kept: a record names them and its last packet.
 pub(super) const MAX_KEPT_LANDMARKS: usize = history::MAX_RECORD_LANDMARKS - 1;
 
-/// A landmark, before the totals behind it are known.
+/// A landmark, before the totals after it are known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ObservedLandmark {
     pub(super) content: u32,
-    /// [`FIRST`] and the microseconds of [`Landmark::alone_us`], to half an hour.
+    /// [`FIRST`], and [`Landmark::alone_us`] up to half an hour.
     alone_us: u32,
     at_ns: u64,
     /// Totals of the direction up to it, at this meter.
@@ -51,13 +51,13 @@ pub(super) struct ObservedDirection {
 impl ObservedDirection {
     /// Returns whether the content number of a packet is smaller than that of the current landmark, so that meters which see the same
     /// packets choose the same one. The first packet after a silence is never replaced.
-    pub(super) const fn is_smaller(&self, packet: &PacketInfo) -> bool {
+    pub(super) const fn has_smaller_content(&self, packet: &PacketInfo) -> bool {
         let latest = &self.landmarks[0];
         packet.content < latest.content && !latest.is_first_packet()
     }
 
-    /// Takes a packet that is no landmark but may carry the same content as one. Among packets that are alike, a much longer
-    /// pause before a packet distinguishes it.
+    /// Records a packet that is no landmark but may carry the same content as one. Among packets that are alike, a much
+    /// longer pause before a packet distinguishes it.
     pub(super) fn record_similar_packet(&mut self, packet: &PacketInfo, part: impl FnOnce() -> CountTotals) {
         self.has_alike |= self.recent.contains(&packet.content);
         let pause_us = microseconds_between(self.last_ns, packet.at_ns);
@@ -74,12 +74,15 @@ impl ObservedDirection {
             };
             return;
         }
-        let alike = self.landmarks_like(packet).filter(|landmark| !landmark.is_first_packet());
-        alike.for_each(|landmark| landmark.extend_if_near(packet.at_ns));
+        let alike = self.landmarks_with_same_content(packet).filter(|landmark| !landmark.is_first_packet());
+        alike.for_each(|landmark| landmark.limit_alone_time(packet.at_ns));
     }
 
-    /// The landmarks with the content of this packet.
-    fn landmarks_like(&mut self, packet: &PacketInfo) -> impl Iterator<Item = &mut ObservedLandmark> {
+    /// Returns the landmarks with the content of this packet.
+    fn landmarks_with_same_content(
+        &mut self,
+        packet: &PacketInfo,
+    ) -> impl Iterator<Item = &mut ObservedLandmark> {
         let content = packet.content;
         self.landmarks.iter_mut().filter(move |landmark| landmark.at_ns > 0 && landmark.content == content)
     }
@@ -95,17 +98,17 @@ impl ObservedDirection {
         let mut landmark =
             ObservedLandmark { content: packet.content, alone_us: !FIRST | first, at_ns: packet.at_ns, seen };
         // The silence before a packet distinguishes it from packets without one.
-        for other in self.landmarks_like(packet) {
+        for other in self.landmarks_with_same_content(packet) {
             if is_first || !other.is_first_packet() {
-                other.extend_if_near(packet.at_ns);
+                other.limit_alone_time(packet.at_ns);
             }
             if other.is_first_packet() || !is_first {
-                landmark.extend_if_near(other.at_ns);
+                landmark.limit_alone_time(other.at_ns);
             }
         }
         if !is_first && self.recent.contains(&packet.content) {
             // One of the last packets has the same content, so the nearest such packet is at most as far as the last one.
-            landmark.extend_if_near(self.last_ns);
+            landmark.limit_alone_time(self.last_ns);
         }
         landmark
     }
@@ -122,7 +125,7 @@ impl ObservedDirection {
         Landmark { content: self.recent[0], kind, at_ns, alone_us, since: CountTotals::default() }
     }
 
-    /// Returns the history of the direction. `since_ns`: earlier packets are unknown.
+    /// Returns the history of the direction. Packets before `since_ns` are unknown.
     pub(super) fn to_history(self, since_ns: u64) -> DirectionHistory {
         let tell = |seen: ObservedLandmark| match seen.at_ns {
             0 => Landmark::default(),
@@ -131,16 +134,16 @@ impl ObservedDirection {
                 kind: if seen.is_first_packet() { LandmarkKind::First } else { LandmarkKind::Smallest },
                 at_ns,
                 alone_us: seen.alone_us & !FIRST,
-                since: self.reported.less(seen.seen),
+                since: self.reported.minus(seen.seen),
             },
         };
         let mut landmarks = [Landmark::default(); history::MAX_RECORD_LANDMARKS];
-        // The first place is for the packet before a silence, see `DirectionHistory::add_last`.
+        // The first place is for the packet before a silence, see `DirectionHistory::add_landmark_before_silence`.
         for (to, mut seen) in landmarks[1..].iter_mut().zip(self.landmarks) {
             if since_ns > 0 && !seen.is_first_packet() {
                 // A packet from before `since_ns`, which the meter has not seen, may carry the same content.
                 if self.has_alike {
-                    seen.extend_if_near(since_ns);
+                    seen.limit_alone_time(since_ns);
                 }
                 if self.reported.packets == 1 {
                     seen.alone_us = seen.alone_us.min(LONE_PACKET_TIME_US);
@@ -157,8 +160,8 @@ impl ObservedLandmark {
         self.alone_us & FIRST != 0
     }
 
-    /// Records a packet that only its time distinguishes from this landmark.
-    pub(super) fn extend_if_near(&mut self, at_ns: u64) {
+    /// Limits the time for which the landmark is alone: only its time distinguishes it from a packet at `at_ns`.
+    pub(super) fn limit_alone_time(&mut self, at_ns: u64) {
         let apart_us = microseconds_between(self.at_ns, at_ns);
         self.alone_us = (self.alone_us & !FIRST).min(apart_us) | self.alone_us & FIRST;
     }

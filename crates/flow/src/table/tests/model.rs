@@ -1,7 +1,7 @@
 //! The table next to a list that is searched from end to end.
 
 use super::*;
-use crate::canonical::{is_icmp, question_type_code};
+use crate::canonical::{is_icmp, request_type_code};
 use crate::record::FlowHalf;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ struct TableModel {
 fn direction(flow: &FlowKey, key: &FlowKey, biflow: bool) -> Option<usize> {
     let ask = |key: &FlowKey| {
         if is_icmp(key.protocol) && biflow {
-            FlowKey { destination_port: question_type_code(key.protocol, key.destination_port), ..*key }
+            FlowKey { destination_port: request_type_code(key.protocol, key.destination_port), ..*key }
         } else {
             *key
         }

@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const EXIT_RING_SLOTS: usize = 1024;
 /// Attempts to empty a full ring before the frame is dropped.
 const MAX_FULL_RING_ATTEMPTS: u32 = 64;
-/// Number of polls of a ring that must become empty, and the time between two: in all longer than the stall timeout.
+/// Maximum number of polls of a ring that must become empty, and the time between two polls. Together they
+/// take longer than the stall timeout.
 const MAX_DRAIN_POLLS: u32 = 1500;
 const DRAIN_POLL_INTERVAL_NS: u64 = 1_000_000;
 
@@ -69,7 +70,7 @@ impl LaneExit {
     }
 
     /// Starts to measure how late frames depart.
-    pub(super) fn log_departures(&mut self) {
+    pub(super) fn start_measuring_lateness(&mut self) {
         // The vector has space for all slots, so that nothing is allocated while frames pass.
         let due_ns = VecDeque::with_capacity(self.ring.capacity());
         self.departures = Some(TapDepartureLog { due_ns, lateness: DepartureLateness::default() });
@@ -80,8 +81,8 @@ impl LaneExit {
         self.departures.as_ref().map(|departures| departures.lateness).unwrap_or_default()
     }
 
-    /// Records the frames that the kernel has taken since the last call. Called after the call that sent them: the time that
-    /// a frame waited in there, or for a processor, is lateness, too.
+    /// Records the departure of frames that the kernel has taken since the last call. It must be called after the call
+    /// that sent them, so that the time that a frame waited there, or for a processor, counts as lateness.
     fn record_departures(&mut self) {
         let Some(TapDepartureLog { due_ns, lateness }) = &mut self.departures else { return };
         let departed = due_ns.len().saturating_sub(self.ring.untaken_frames());
@@ -151,10 +152,11 @@ impl LaneExit {
         if self.ring.pending_frames() == 0 {
             return;
         }
-        // A frame for an interface that is down is dropped, as a cable does. If it were kept, it would leave minutes later.
+        // A frame for an interface that is down is dropped, as a cable would do. If it were kept, it could
+        // leave minutes later.
         let is_down = self.ring.kick_kernel().is_err();
         self.record_departures();
-        let finished = self.ring.handed_over() + self.ring.counts().refused;
+        let finished = self.ring.handed_over_frames() + self.ring.counts().refused;
         if is_down || self.stall_watch.has_timed_out(self.ring.untaken_frames(), finished) {
             self.down += self.ring.withdraw_untaken() as u64;
             if let Some(departures) = &mut self.departures {
@@ -178,7 +180,7 @@ impl LaneExit {
     pub(super) fn counts(&self) -> ExitCounts {
         let TxCounts { taken, refused } = self.ring.counts();
         ExitCounts {
-            // Frames in transit count as taken: they cannot be called back.
+            // Frames in transit count as taken, because they cannot be withdrawn.
             taken: taken + self.ring.pending_frames() as u64,
             refused: refused.saturating_sub(self.down),
             down: self.down,

@@ -15,7 +15,7 @@ use packetrig_wire::trailer::TapTrailer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Number of frames taken before the kernel is asked to send.
+/// Maximum number of frames that are taken before the kernel is asked to send.
 const MAX_FRAMES_PER_BATCH: usize = 64;
 /// Time to wait for frames before checking for a stop.
 const FRAME_WAIT_NS: u64 = 5_000_000;
@@ -23,8 +23,8 @@ const FRAME_WAIT_NS: u64 = 5_000_000;
 const WAKE_UP_LEAD_NS: u64 = 60_000;
 /// Interval for asking the kernel about losses, even if frames keep coming.
 const LOSS_CHECK_INTERVAL_NS: u64 = 100_000_000;
-/// Time after a stop during which frames that keep coming are forwarded: the frames that arrived before the
-/// stop are through by then.
+/// Time after a stop during which arriving frames are still forwarded. Frames that arrived before the stop
+/// have passed by then.
 const END_DRAIN_TIMEOUT_NS: u64 = 1_000_000_000;
 /// Interval for comparing the clocks.
 const CLOCK_COMPARISON_INTERVAL_NS: u64 = 1_000_000_000;
@@ -41,14 +41,14 @@ pub(super) struct TapForwardingLane {
     pub(super) treatment: Option<Box<dyn FrameTreatment>>,
     pub(super) published: Arc<PublishedTally>,
     pub(super) tally: LaneTally,
-    /// The frame in hand, if it was divided or completed.
+    /// Buffer for the current frame, if it was split or its checksum was completed.
     pub(super) completed: Vec<u8>,
 }
 
 impl TapForwardingLane {
     /// Forwards until the stop, and then the frames that have arrived by then.
     pub(super) fn run_lane(mut self, stop: &AtomicBool) -> Result<(), Error> {
-        // An error is ignored: frames with a delay then leave some 50 us later.
+        // An error is ignored: delayed frames then leave about 50 us later.
         drop(clock::tighten_timer_slack());
         let mut offset = clock::realtime_offset();
         let mut compared_ns = clock::monotonic_ns();
@@ -60,9 +60,9 @@ impl TapForwardingLane {
             let is_over = stop.load(Ordering::Acquire);
             let taken = self.poll_once(offset);
             let now_ns = clock::monotonic_ns();
-            // Under overload the ring never runs empty. That is when frames are lost, and a stop must work then, too.
+            // Under overload the ring never becomes empty. Frames are lost then, and a stop must also work.
             if taken == 0 || now_ns >= looked_ns + LOSS_CHECK_INTERVAL_NS {
-                self.count_lost()?;
+                self.read_and_publish_losses()?;
                 looked_ns = now_ns;
             }
             if is_over {
@@ -87,11 +87,11 @@ impl TapForwardingLane {
     fn poll_once(&mut self, offset: RealtimeOffset) -> usize {
         let trailer_of = self.has_trailer.then_some(self.direction);
         let Self { rx, out, tally, treatment, mirrors, filter, stations, completed, .. } = &mut *self;
-        // Each frame is forwarded first, then copied: its place in the ring of the other side never depends
-        // on a mirror.
+        // Each frame is forwarded first and copied afterwards, so that its position in the ring of the other
+        // side never depends on a mirror.
         let mut latest_ns = 0;
         let taken = rx.receive_frames(MAX_FRAMES_PER_BATCH, &mut |frame| {
-            split_frame(frame, completed, &mut |frame| {
+            split_or_complete_frame(frame, completed, &mut |frame| {
                 tally.received += 1;
                 tally.bytes += frame.full_len as u64;
                 match treatment {
@@ -108,18 +108,18 @@ impl TapForwardingLane {
                 if mirrors.is_empty() {
                     return;
                 }
-                if should_copy(&frame, filter.as_ref(), stations, tally) {
+                if select_for_copying(&frame, filter.as_ref(), stations, tally) {
                     copy_to_mirrors(&frame, trailer_of, mirrors, tally);
                 }
             });
         });
         if let Some(treatment) = treatment {
-            // While frames wait in the ring, the time is no later than that of the latest frame taken.
-            // Otherwise a frame that must be overtaken by later frames could be released too early, only
-            // because this thread had no processor.
+            // While frames wait in the ring, the time is that of the latest frame taken. Otherwise a frame
+            // that later frames must overtake could be released too early, only because this thread had no
+            // processor.
             let now_ns = if taken == MAX_FRAMES_PER_BATCH { latest_ns } else { clock::monotonic_ns() };
             treatment.release_due_frames(now_ns, &mut |bytes, due_ns| send_frame(out, tally, bytes, due_ns));
-            (tally.impaired, tally.made) = treatment.loss_and_copy_counts();
+            (tally.impaired, tally.made) = treatment.drop_and_copy_counts();
         }
         self.out.kick_ring();
         self.report_lateness();
@@ -149,8 +149,8 @@ impl TapForwardingLane {
         self.published.publish_tally(tally);
     }
 
-    fn count_lost(&mut self) -> Result<(), Error> {
-        // The time is read before the question: a later loss is in the next answer.
+    fn read_and_publish_losses(&mut self) -> Result<(), Error> {
+        // The time is read before the counter, so a later loss is in the next reading.
         let now_ns = clock::monotonic_ns();
         self.tally.ring = self.rx.read_stats()?.dropped;
         self.published.publish_losses(now_ns, self.tally.ring + self.tally.full);
@@ -172,25 +172,25 @@ impl TapForwardingLane {
         let Self { out, tally, treatment, .. } = &mut self;
         if let Some(treatment) = treatment {
             treatment.release_all_frames(&mut |bytes, due_ns| send_frame(out, tally, bytes, due_ns));
-            (tally.impaired, tally.made) = treatment.loss_and_copy_counts();
+            (tally.impaired, tally.made) = treatment.drop_and_copy_counts();
         }
         self.out.drain_ring();
         self.report_lateness();
         self.mirrors.iter_mut().for_each(|(exit, _)| exit.drain_ring());
         // This comes after the last frames were sent: frames that found a full ring are losses, too.
-        self.count_lost()?;
+        self.read_and_publish_losses()?;
         self.publish_counts();
         Ok(())
     }
 }
 
-/// Gives `sink` the frame as a cable would carry it. A station on this machine or a merging card leaves checksums and
-/// segmentation to the next card, but the next interface may be virtual.
-fn split_frame(frame: RawFrame<'_>, completed: &mut Vec<u8>, sink: &mut dyn FnMut(RawFrame<'_>)) {
+/// Passes the frame to `sink` as a cable would carry it. A station on this machine, or a card that merges
+/// frames, leaves checksums and segmentation to the next card, but the next interface may be virtual.
+fn split_or_complete_frame(frame: RawFrame<'_>, completed: &mut Vec<u8>, sink: &mut dyn FnMut(RawFrame<'_>)) {
     if let Some(MergedFrame { segment_bytes, transport_at }) = frame.merged {
         let part = RawFrame { lacks_checksum: false, merged: None, ..frame };
         let is_split =
-            foreign::split_merged(frame.bytes, segment_bytes, transport_at, completed, &mut |bytes| {
+            foreign::split_merged_frame(frame.bytes, segment_bytes, transport_at, completed, &mut |bytes| {
                 sink(RawFrame { bytes, full_len: bytes.len(), ..part });
             });
         // A frame that cannot be split, for example one in a tunnel, is sent in one piece.
@@ -203,7 +203,7 @@ fn split_frame(frame: RawFrame<'_>, completed: &mut Vec<u8>, sink: &mut dyn FnMu
     }
     completed.clear();
     completed.extend_from_slice(frame.bytes);
-    // A frame without a checksum that we know leaves as it came.
+    // A frame without a known checksum is passed on unchanged.
     let lacks_checksum = !foreign::complete_checksum(completed);
     sink(RawFrame { bytes: completed, lacks_checksum, ..frame });
 }
@@ -220,21 +220,21 @@ fn send_frame(out: &mut LaneExit, tally: &mut LaneTally, frame: &[u8], due_ns: u
     }
 }
 
-fn should_copy(
+fn select_for_copying(
     frame: &RawFrame<'_>,
     filter: Option<&FilterProgram>,
     stations: &[Mac],
     tally: &mut LaneTally,
 ) -> bool {
     let to = frame.bytes.first_chunk::<6>();
-    // A switch may send a copy back. If the tap copied it again, it would circulate.
+    // A switch may send a copy back. If the tap copied it again, copies would circulate.
     if to.is_some_and(|to| stations.contains(to)) {
         tally.own += 1;
         return false;
     }
     let full_len = clamp_to_u32(frame.full_len);
     // The ring may have truncated the frame, and a filter may test its length.
-    let is_wanted = filter.is_none_or(|filter| filter.matches_cut(frame.bytes, full_len));
+    let is_wanted = filter.is_none_or(|filter| filter.matches_truncated_frame(frame.bytes, full_len));
     if is_wanted {
         tally.wanted += 1;
     } else {

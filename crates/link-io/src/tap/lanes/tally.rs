@@ -2,15 +2,15 @@
 
 use super::super::account::{MirrorAccount, TapDirection, TapLossCause, UncopiedReason, nonzero_counts};
 use super::super::place::TapState;
-use packetrig_engine::packet::lost_on_transmit;
+use packetrig_engine::packet::frames_lost_on_transmit;
 use packetrig_sys::link::LinkCounters;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts of the copies for a mirror.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MirrorCopies {
-    /// Copies that the kernel took. Other copies were refused, met a full ring, were too long, or met an
-    /// interface that was down.
+    /// Copies that the kernel accepted. The other copies were refused, met a full ring, were too long, or met
+    /// an interface that was down.
     pub(super) taken: u64,
     pub(super) bytes: u64,
     pub(super) refused: u64,
@@ -87,7 +87,7 @@ impl PublishedTally {
         self.looked_ns.store(looked_ns, Ordering::Release);
     }
 
-    /// Returns a time, and at least the losses in the lane's own rings up to it.
+    /// Returns a time, and the losses in the lane's own rings up to that time or a little later.
     pub(super) fn read_losses(&self) -> (u64, u64) {
         let looked_ns = self.looked_ns.load(Ordering::Acquire);
         (looked_ns, self.lost.load(Ordering::Relaxed))
@@ -97,8 +97,8 @@ impl PublishedTally {
         let copies =
             tally.copies.iter().flat_map(|c| [c.taken, c.bytes, c.refused, c.full, c.too_long, c.down]);
         for (place, value) in self.numbers.iter().zip(tally.fixed_numbers().into_iter().chain(copies)) {
-            // Each number is separate: a reader may see counts of two batches, so rules between them are
-            // checked only at the end.
+            // The numbers are stored separately, so a reader may see counts of two batches. Rules between
+            // them are checked only at the end.
             place.store(value, Ordering::Relaxed);
         }
     }
@@ -117,7 +117,7 @@ impl PublishedTally {
         let [received, bytes, ring, taken, refused, full, down, too_long, impaired, made, wanted, other, own] =
             std::array::from_fn(|index| self.number_at(index));
         // The driver may have dropped some of the accepted frames: its own counters show this, if it has any.
-        let driver = transmitted.map_or(0, |c| lost_on_transmit(taken, c.tx_frames, c.tx_dropped));
+        let driver = transmitted.map_or(0, |c| frames_lost_on_transmit(taken, c.tx_frames, c.tx_dropped));
         let mirrors = state
             .mirrors
             .iter()

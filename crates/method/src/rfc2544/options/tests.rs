@@ -9,7 +9,10 @@ fn quick_durations_are_told_apart_from_the_rfc() {
     assert_eq!(all.find_shortfalls(), Vec::<String>::new());
     let shortfalls = Rfc2544Options::quick(GIGABIT).find_shortfalls();
     let capped = Rfc2544Options { maximum_frames_per_second: Some(Load::new(1e6)), ..all };
-    assert_eq!(capped.find_shortfalls(), ["loads of 64 B: up to 1 000 000 frames/s, not 1 488 095 frames/s"]);
+    assert_eq!(
+        capped.find_shortfalls(),
+        ["loads with frames of 64 B: up to 1 000 000 frames/s, not 1 488 095 frames/s"]
+    );
     for what in ["throughput trials: 2s, not 60s", "latency: 5 repetitions, not 20", "waits of a trial"] {
         assert!(shortfalls.iter().any(|text| text.starts_with(what)), "{shortfalls:?}");
     }

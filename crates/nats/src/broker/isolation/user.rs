@@ -1,4 +1,5 @@
-//! Chooses the user of a server that root starts, and takes the directory back from that user if this process cannot become it.
+//! Chooses the user of a server that root starts. Takes the directory back from that user if this
+//! process cannot use it.
 
 use super::super::{Error, server_io_error};
 use packetrig_sys::held_directory::HeldDirectory;
@@ -10,23 +11,23 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// The user that the packages make.
+/// Name of the user that packetrig's packages create.
 const NATS_USER_NAME: &str = "packetrig-nats";
-/// Numbers of users that exist only while their program runs: systemd uses the same range for `DynamicUser`,
-/// so no other program gets one of them.
+/// IDs of users that exist only while their program runs. systemd uses the same range for `DynamicUser`, so no other
+/// user has one of these IDs.
 const USER_ID_RANGE: RangeInclusive<u32> = 61_184..=65_519;
-/// Directory where systemd notes the numbers that it has given out.
+/// Directory in which systemd records the user IDs that it has assigned.
 const DYNAMIC_UID_DIRECTORY: &str = "/run/systemd/dynamic-uid";
-/// Numbers that are tried.
+/// Maximum number of user IDs that are tried.
 const MAX_USER_ID_ATTEMPTS: u32 = 100;
-/// First port that needs no capability.
+/// File with the first port that needs no capability.
 const FIRST_FREE_PORT: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
 const NEEDED_CAPABILITIES: ProcessCapabilities =
     ProcessCapabilities::SWITCH_USER.union_with(ProcessCapabilities::GIVE_FILES);
 
-/// Checks that this process can give the server its own user. An error is the reason why not.
-pub(super) fn check_user_rights(port: u16) -> Result<(), String> {
+/// Checks that this process can give the server its own user. An error is the reason why it cannot.
+pub(super) fn check_can_switch_user(port: u16) -> Result<(), String> {
     if !sandbox::is_root() {
         return Err("only root can change users".to_owned());
     }
@@ -42,8 +43,8 @@ pub(super) fn check_user_rights(port: u16) -> Result<(), String> {
     Ok(())
 }
 
-/// The user of the server in `directory`, which belongs to `owner` now: that of the packages, or a number that differs between
-/// directories. An error is the reason why there is none.
+/// Chooses the user of the server in `directory`, which belongs to `owner` now: the user of the packages if it exists,
+/// otherwise a free user ID that depends on the directory. An error is the reason why there is no such user.
 pub(super) fn choose_user(directory: &Path, owner: u32) -> Result<ProcessUser, String> {
     match ProcessUser::find_by_name(NATS_USER_NAME) {
         Err(UserError::Unknown(_)) => {}
@@ -51,12 +52,12 @@ pub(super) fn choose_user(directory: &Path, owner: u32) -> Result<ProcessUser, S
     }
     let directory = fs::canonicalize(directory).map_err(|error| error.to_string())?;
     let first = first_user_number(&directory);
-    // The number of the last start comes first: then no file changes its owner.
+    // The ID of the last start is tried first, so that no file has to change its owner.
     let numbers = USER_ID_RANGE.contains(&owner).then_some(owner).into_iter();
     let mut numbers = numbers.chain((0..MAX_USER_ID_ATTEMPTS).map(|step| nth_user_number(first, step)));
-    match numbers.find_map(|number| unused_user(number).transpose()) {
+    match numbers.find_map(|number| find_unused_user(number).transpose()) {
         Some(found) => found.map_err(|error| error.to_string()),
-        None => Err(format!("no user number from {} on is free", nth_user_number(first, 0))),
+        None => Err(format!("no user ID from {} on is free", nth_user_number(first, 0))),
     }
 }
 
@@ -70,10 +71,10 @@ fn nth_user_number(first: u32, step: u32) -> u32 {
     USER_ID_RANGE.start() + (first % count + step) % count
 }
 
-/// Returns the user with this number if it is neither in the list of users nor given out by systemd.
-fn unused_user(number: u32) -> Result<Option<ProcessUser>, UserError> {
+/// Returns the user with this ID if it is neither in the list of users nor assigned by systemd.
+fn find_unused_user(number: u32) -> Result<Option<ProcessUser>, UserError> {
     let user = ProcessUser::find_by_name(&number.to_string())?;
-    // Only a user without a name is named after the number.
+    // A user that is not in the list has the ID as its name.
     let is_listed = user.name != number.to_string();
     let is_given_out = Path::new(DYNAMIC_UID_DIRECTORY).join(number.to_string()).exists();
     Ok(Some(user).filter(|_| !is_listed && !is_given_out))
@@ -93,7 +94,7 @@ pub(super) fn reclaim_directory(directory: &Path) -> Result<HeldDirectory, Error
     let user = ProcessUser { uid: above.uid(), gid: above.gid(), name: above.uid().to_string() };
     match held.change_owner_to(&user) {
         Ok(()) => Ok(held),
-        Err(_) => Err(Error::World { what: shown, source: foreign_error(directory, owner, &user) }),
+        Err(_) => Err(Error::World { what: shown, source: foreign_owner_error(directory, owner, &user) }),
     }
 }
 
@@ -102,10 +103,10 @@ fn is_server_user(uid: u32) -> bool {
         || ProcessUser::find_by_name(NATS_USER_NAME).is_ok_and(|user| user.uid == uid)
 }
 
-fn foreign_error(directory: &Path, owner: u32, user: &ProcessUser) -> io::Error {
+fn foreign_owner_error(directory: &Path, owner: u32, user: &ProcessUser) -> io::Error {
     let text = format!(
-        "it belongs to user {owner}, under which root ran nats-server; start as root again, or let root \
-        run `chown -R {user} {}`",
+        "the directory belongs to user {owner}, as which nats-server ran when root started it; \
+        start as root again, or let root run `chown -R {user} {}`",
         directory.display()
     );
     io::Error::new(ErrorKind::PermissionDenied, text)

@@ -1,9 +1,9 @@
 //! Tests whether the probes of a stream waited longer and longer.
 //!
-//! Two tests of the medians of groups: how many are higher than the one in front (PCT), and how much of all going up and down was going
-//! up in the end (PDT). Either may miss what the other sees.
+//! Two tests use the medians of groups of delays: how many medians are higher than the one before (PCT), and which
+//! share of all up and down movements remains as a rise at the end (PDT). Each test may miss what the other finds.
 //!
-//! Invariant: what both tests do not agree on at all is unclear.
+//! Invariant: if the tests contradict each other, or if both are undecided, the trend is unclear.
 
 use crate::estimate::gaps::median;
 
@@ -13,7 +13,7 @@ pub(super) enum DelayTrend {
     /// The rate is above the available rate.
     Rising,
     Level,
-    /// Neither can be said.
+    /// Neither is certain.
     Unclear,
 }
 
@@ -55,7 +55,7 @@ fn compare_to_threshold(value: f64, threshold: f64) -> DelayTrend {
 
 fn combine_trends(one: DelayTrend, other: DelayTrend) -> DelayTrend {
     match (one, other) {
-        // One test may be silent where the other is sure (see the module).
+        // If one test is undecided, the other one decides (see the module).
         (DelayTrend::Unclear, trend) | (trend, DelayTrend::Unclear) => trend,
         (one, other) if one == other => one,
         _ => DelayTrend::Unclear,

@@ -9,7 +9,7 @@ use super::{OneprobeFailure, OutgoingSegment, flags, initial_sequence};
 impl OneprobeMachine {
     pub(super) fn push_syn(&mut self, now: u64, tries: u32) -> Option<OneprobeStep> {
         if tries == 0 {
-            // The last probe may have ended its connection. No new one is opened then.
+            // If the last probe has ended its connection, no new one is opened.
             if self.report.probes >= u64::from(self.options.count) {
                 self.state = OneprobeState::Finished;
                 return None;
@@ -66,7 +66,8 @@ impl OneprobeMachine {
         asked_at: u64,
         quiet_at: u64,
     ) -> Option<OneprobeStep> {
-        // Once data comes, wait until no more of it is in flight: the first probe needs the number of the server's next byte.
+        // Once data has arrived, wait until no more of it is in flight, because the first probe needs the
+        // number of the server's next byte.
         if self.connection.has_data {
             if now < quiet_at {
                 return Some(OneprobeStep::Wait(quiet_at));

@@ -33,7 +33,7 @@ impl OneprobeMachine {
         if let OneprobeState::Connecting { at: called_at, tries } = self.state {
             return self.on_handshake_answer(segment, at, called_at, tries);
         }
-        // In the closed state, the reset would concern a connection that is already given up.
+        // In the closed state, the reset would belong to a connection that was already closed.
         let is_live = !matches!(self.state, OneprobeState::Closed { .. } | OneprobeState::Finished);
         // RFC 9293, 3.10.7.1: a host without this connection answers with RST and no ACK, at SEG.SEQ = our ACK.
         if is_live
@@ -118,7 +118,7 @@ impl OneprobeMachine {
     fn on_connection_end(&mut self, at: u64) {
         match self.state.clone() {
             OneprobeState::ProbeInFlight(probe) | OneprobeState::AskingForState { probe, .. } => {
-                // The answers that came before the end may decide already.
+                // The answers that arrived before the end may suffice for a verdict.
                 let verdict = probe
                     .evidence
                     .verdict_by_answers()
@@ -130,7 +130,7 @@ impl OneprobeMachine {
         self.reopen_connection(at, true);
     }
 
-    /// Takes and acknowledges data outside of probes.
+    /// Accepts and acknowledges data that does not belong to a probe.
     fn acknowledge_data(&mut self, segment: &IncomingSegment, at: u64) {
         let is_next = segment.sequence == self.connection.expected;
         if segment.has_flag(flags::FIN) {
@@ -139,7 +139,7 @@ impl OneprobeMachine {
         if segment.length == 0 {
             return self.answer_window_probe(segment, at);
         }
-        // Data out of order is not kept: the old acknowledgement makes the server send it again.
+        // Data out of order is dropped; the repeated acknowledgement makes the server send it again.
         if is_next {
             self.connection.expected = self.connection.expected.wrapping_add(segment.length);
             self.connection.has_data = true;
@@ -159,9 +159,9 @@ impl OneprobeMachine {
         }
     }
 
-    /// Returns whether a segment can be the server's answer to a question of that time.
+    /// Returns whether a segment can be the server's answer to a request for its state that was sent at `asked_at`.
     fn is_state_answer(&self, segment: &IncomingSegment, at: u64, asked_at: u64) -> bool {
-        // An acknowledgement with an older number was sent before the question.
+        // An acknowledgement with an older sequence number was sent before the request.
         segment.length == 0 && at > asked_at && !is_sequence_after(self.connection.expected, segment.sequence)
     }
 
@@ -207,8 +207,8 @@ impl OneprobeMachine {
                     && reverse.lost_segments() == 0
                     && !probe.is_asked_again =>
             {
-                // The question may have overtaken a delayed segment. In that case the segment has arrived
-                // when we ask again.
+                // The request for the state may have overtaken a delayed segment. In that case the segment
+                // has arrived when we ask again.
                 probe.is_asked_again = true;
                 self.state = OneprobeState::AskingForState { probe, asked_at: at, tries: 1 };
                 self.queue_state_request();

@@ -76,7 +76,7 @@ fn pinned_and_incomplete_results_and_late_ones_stay() {
     }
     assert!(catalogue.pin_result("pinned", 7).unwrap() && !catalogue.pin_result("pinned", 8).unwrap());
     fs::write(place.path().join("runs/open").join(OPEN_RUN_FILE), "results may come").unwrap();
-    let _owner = crate::kept::DirectoryOwner::take_ownership(&place.path().join("runs/locked")).unwrap();
+    let _owner = crate::kept::DirectoryOwner::try_take_ownership(&place.path().join("runs/locked")).unwrap();
     method(&catalogue, "stopped", "", 5, MethodState::Stopped);
     method(&catalogue, "complete", "", 5, MethodState::Complete);
     let draft = catalogue.begin_run(RunId("running".into()), crate::ReportSize::default()).unwrap();
@@ -101,7 +101,7 @@ fn interrupted_prune_is_finished_by_the_next() {
     record(&catalogue, "a", "", 1);
     method(&catalogue, "m", "", 2, MethodState::Complete);
     for pruned in catalogue.plan_prune(&all()).unwrap().removed {
-        assert!(catalogue.remove_row(&pruned).unwrap());
+        assert!(catalogue.replace_row_by_removal_note(&pruned).unwrap());
     }
     // The process died here. Nothing is listed, and the files are still there.
     drop(catalogue);
@@ -123,7 +123,7 @@ fn a_crash_amid_the_files_is_finished_too() {
     let (place, catalogue) = store();
     record(&catalogue, "a", "", 1);
     let pruned = catalogue.plan_prune(&all()).unwrap().removed.remove(0);
-    catalogue.remove_row(&pruned).unwrap();
+    catalogue.replace_row_by_removal_note(&pruned).unwrap();
     fs::remove_file(place.path().join("runs/a/report.json")).unwrap();
     catalogue.prune_results(&keep(9)).unwrap();
     assert!(!place.path().join("runs/a").exists());
@@ -146,7 +146,7 @@ fn pin_during_prune_prevents_removal() {
     record(&catalogue, "a", "", 1);
     let pruned = catalogue.plan_prune(&all()).unwrap().removed.remove(0);
     catalogue.pin_result("a", 7).unwrap();
-    assert!(!catalogue.remove_row(&pruned).unwrap());
+    assert!(!catalogue.replace_row_by_removal_note(&pruned).unwrap());
     assert!(catalogue.pending_removals().unwrap().is_empty() && place.path().join("runs/a").exists());
 }
 

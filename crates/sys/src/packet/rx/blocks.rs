@@ -6,7 +6,7 @@ use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
 const VLAN_TAG_BYTES: usize = 4;
-/// Destination and source address: the tag comes behind them.
+/// Bytes of the destination and source address. A VLAN tag comes after them.
 const MAC_ADDRESSES_BYTES: usize = 12;
 const TPID_8021Q: u16 = 0x8100;
 
@@ -60,14 +60,15 @@ pub struct MergedFrame {
 /// An arrived frame, without FCS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawFrame<'a> {
-    /// Its bytes, VLAN tag in place.
+    /// The bytes of the frame, with its VLAN tag in place.
     pub bytes: &'a [u8],
-    /// Bytes it had on arrival; more than `bytes` holds if it was cut.
+    /// Bytes that the frame had on arrival. If the frame was cut, `bytes` has fewer.
     pub full_len: usize,
     /// Time of arrival, in nanoseconds of `CLOCK_REALTIME` (of the card's clock for [`ArrivalStamp::Hardware`]).
     pub realtime_ns: u64,
     pub stamp: ArrivalStamp,
-    /// The TCP or UDP checksum is not computed yet: a sender on this machine left it to the card, and the frame never came to one.
+    /// The TCP or UDP checksum is not computed yet: a sender on this machine left it to a card, but no
+    /// card sent the frame.
     pub lacks_checksum: bool,
     /// This machine sent it.
     pub is_outgoing: bool,
@@ -120,7 +121,8 @@ impl RxBlocks {
 
     pub(super) fn is_ready(&self) -> bool {
         // Acquire: the reader sees the frames after the status that hands them over.
-        self.held || self.area.word(self.status_offset()).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
+        self.held
+            || self.area.atomic_u32(self.status_offset()).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
     pub(super) fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RawFrame<'_>)) -> usize {
@@ -149,15 +151,15 @@ impl RxBlocks {
             return false;
         }
         let start = self.block * self.shape.block;
-        self.remaining = self.area.number(start + BLOCK_FRAMES_OFFSET);
-        self.frame = start + self.area.number(start + BLOCK_FIRST_OFFSET) as usize;
+        self.remaining = self.area.u32_at(start + BLOCK_FRAMES_OFFSET);
+        self.frame = start + self.area.u32_at(start + BLOCK_FIRST_OFFSET) as usize;
         self.held = true;
         true
     }
 
     fn return_block_to_kernel(&mut self) {
         // Release: all reading is done before the kernel writes again.
-        self.area.word(self.status_offset()).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.area.atomic_u32(self.status_offset()).store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.held = false;
         self.block = if self.block + 1 == self.shape.blocks { 0 } else { self.block + 1 };
     }
@@ -173,17 +175,17 @@ impl RxBlocks {
         // The frame is counted even if it is not delivered, so that the count can be compared with the
         // kernel's count of arrivals.
         self.read += 1;
-        self.frame += self.area.number(at + NEXT_OFFSET) as usize;
+        self.frame += self.area.u32_at(at + NEXT_OFFSET) as usize;
         let is_outgoing = self.area.bytes(at + DIRECTION_OFFSET, 1)[0] == libc::PACKET_OUTGOING;
         if is_outgoing && !self.outgoing {
             return None;
         }
-        let status = self.area.number(at + STATUS_OFFSET);
-        let seconds = u64::from(self.area.number(at + SECONDS_OFFSET));
-        let realtime_ns = seconds * 1_000_000_000 + u64::from(self.area.number(at + NANOSECONDS_OFFSET));
-        let kept = self.area.number(at + CAPTURED_LENGTH_OFFSET) as usize;
-        let length = self.area.number(at + LENGTH_OFFSET) as usize;
-        let start = at + usize::from(self.area.short(at + MAC_OFFSET));
+        let status = self.area.u32_at(at + STATUS_OFFSET);
+        let seconds = u64::from(self.area.u32_at(at + SECONDS_OFFSET));
+        let realtime_ns = seconds * 1_000_000_000 + u64::from(self.area.u32_at(at + NANOSECONDS_OFFSET));
+        let kept = self.area.u32_at(at + CAPTURED_LENGTH_OFFSET) as usize;
+        let length = self.area.u32_at(at + LENGTH_OFFSET) as usize;
+        let start = at + usize::from(self.area.u16_at(at + MAC_OFFSET));
         let stamp = match status {
             s if s & libc::TP_STATUS_TS_RAW_HARDWARE != 0 => ArrivalStamp::Hardware,
             s if s & libc::TP_STATUS_TS_SOFTWARE != 0 => ArrivalStamp::Software,
@@ -210,7 +212,8 @@ impl RxBlocks {
             return None;
         }
         let number = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
-        // `hdr_len` is no length of headers: it is what the kernel holds in one piece (`virtio_net_hdr_from_skb`).
+        // `hdr_len` is not the length of the headers: it is how much the kernel holds in one piece
+        // (`virtio_net_hdr_from_skb`).
         let has_start = header[VNET_FLAGS_OFFSET] & NEEDS_CHECKSUM != 0;
         let transport_at = has_start.then(|| usize::from(number(VNET_CHECKSUM_START_OFFSET)) + tag);
         Some(MergedFrame { segment_bytes: number(VNET_GSO_SIZE_OFFSET), transport_at })
@@ -218,8 +221,8 @@ impl RxBlocks {
 
     fn restore_tag(&mut self, at: usize, start: usize, kept: usize, status: u32) -> &[u8] {
         let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-        let tpid = if has_tpid { self.area.short(at + VLAN_TPID_OFFSET) } else { TPID_8021Q };
-        let tci = self.area.number(at + VLAN_TCI_OFFSET) & 0xffff;
+        let tpid = if has_tpid { self.area.u16_at(at + VLAN_TPID_OFFSET) } else { TPID_8021Q };
+        let tci = self.area.u32_at(at + VLAN_TCI_OFFSET) & 0xffff;
         // PACKET_RESERVE keeps space before the frame (rx.rs): the addresses move down by four bytes, and the tag takes their place.
         let bytes = self.area.bytes_mut(start - VLAN_TAG_BYTES, kept + VLAN_TAG_BYTES);
         bytes.copy_within(VLAN_TAG_BYTES..VLAN_TAG_BYTES + MAC_ADDRESSES_BYTES, 0);

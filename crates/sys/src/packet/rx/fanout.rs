@@ -1,5 +1,4 @@
-//! Several rings that share the arriving frames of an interface; each flow goes to one ring
-//! (PACKET_FANOUT_HASH).
+//! Several rings that share the arriving frames of an interface; each flow goes to one ring (PACKET_FANOUT_HASH).
 //!
 //! The kernel's hash is symmetric: both directions of a flow go to the same ring. It covers the fields that
 //! the kernel's dissector reads: addresses, protocol and ports, through GRE, IP-in-IP and MPLS; for fragments
@@ -53,7 +52,7 @@ impl RxRing {
         Ok(rings)
     }
 
-    /// Lets no more frames into the ring; frames in it stay. Unread frames in the ring become visible after
+    /// Stops the ring from receiving more frames; frames in it stay. Unread frames in the ring become visible after
     /// [`RxOptions::retire_ms`] at the latest.
     pub fn stop_intake(&mut self) -> Result<(), Error> {
         self.narrow_to_filter(&DROP_ALL_FILTER).map(|_| ())

@@ -66,7 +66,7 @@ fn hand_over(blocks: &mut RxBlocks, block: usize, arrivals: &[NotedFrame]) {
         .area
         .bytes_mut(start + BLOCK_FIRST_OFFSET, 4)
         .copy_from_slice(&u32::try_from(first).unwrap().to_ne_bytes());
-    blocks.area.word(start + BLOCK_STATUS_OFFSET).store(libc::TP_STATUS_USER, Ordering::Release);
+    blocks.area.atomic_u32(start + BLOCK_STATUS_OFFSET).store(libc::TP_STATUS_USER, Ordering::Release);
 }
 
 fn ring() -> RxBlocks {
@@ -74,7 +74,7 @@ fn ring() -> RxBlocks {
 }
 
 fn is_kernels(blocks: &RxBlocks, block: usize) -> bool {
-    blocks.area.word(block * SHAPE.block + BLOCK_STATUS_OFFSET).load(Ordering::Acquire)
+    blocks.area.atomic_u32(block * SHAPE.block + BLOCK_STATUS_OFFSET).load(Ordering::Acquire)
         == libc::TP_STATUS_KERNEL
 }
 

@@ -5,7 +5,7 @@
 use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
-/// Offset of the `virtio_net_hdr` in a slot: the slot's header without the address that only receiving has.
+/// Offset of the `virtio_net_hdr` in a slot: after the slot's header, which has no address when sending.
 const VNET_HEADER_OFFSET: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
 pub(super) const VNET_HEADER_BYTES: usize = 10;
 pub(super) const FRAME_OFFSET: usize = VNET_HEADER_OFFSET + VNET_HEADER_BYTES;
@@ -116,7 +116,7 @@ impl TxSlots {
         self.area.bytes_mut(offset + LENGTH_OFFSET, 4).copy_from_slice(&length.to_ne_bytes());
         self.area.bytes_mut(offset + COPIED_LENGTH_OFFSET, 2).copy_from_slice(&copied.to_ne_bytes());
         // Release: the kernel sees frame and length before it sees the request.
-        self.area.word(offset).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
+        self.area.atomic_u32(offset).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
         self.head = self.slot_after(self.head);
         self.filled += 1;
     }
@@ -154,11 +154,13 @@ impl TxSlots {
             self.copy_frame(next, slot);
             // Release: the kernel sees the moved frame before the request for it.
             self.area
-                .word(self.shape.slot_offset(slot))
+                .atomic_u32(self.shape.slot_offset(slot))
                 .store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
             slot = next;
         }
-        self.area.word(self.shape.slot_offset(slot)).store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
+        self.area
+            .atomic_u32(self.shape.slot_offset(slot))
+            .store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
         self.head = slot;
         self.filled -= 1;
         self.counts.refused += 1;
@@ -178,7 +180,7 @@ impl TxSlots {
     }
 
     /// Frames that the kernel has taken, including frames with slots that have not come back.
-    pub(super) fn handed_over(&self) -> u64 {
+    pub(super) fn handed_over_frames(&self) -> u64 {
         self.counts.taken + (self.filled - self.untaken_frames()) as u64
     }
 
@@ -187,7 +189,7 @@ impl TxSlots {
         let from = self.shape.slot_offset(from) + LENGTH_OFFSET;
         let to = self.shape.slot_offset(to) + LENGTH_OFFSET;
         for at in (0..self.shape.slot - LENGTH_OFFSET).step_by(4) {
-            let part = self.area.number(from + at).to_ne_bytes();
+            let part = self.area.u32_at(from + at).to_ne_bytes();
             self.area.bytes_mut(to + at, 4).copy_from_slice(&part);
         }
     }
@@ -201,7 +203,9 @@ impl TxSlots {
             if self.slot_owner(last) != libc::TP_STATUS_SEND_REQUEST {
                 break;
             }
-            self.area.word(self.shape.slot_offset(last)).store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
+            self.area
+                .atomic_u32(self.shape.slot_offset(last))
+                .store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
             self.head = last;
             self.filled -= 1;
             withdrawn += 1;
@@ -212,7 +216,7 @@ impl TxSlots {
 
     pub(super) fn slot_owner(&self, slot: usize) -> u32 {
         // Acquire: this code sees the kernel's changes of the slot before it uses the slot again.
-        self.area.word(self.shape.slot_offset(slot)).load(Ordering::Acquire) & SLOT_OWNER_BITS
+        self.area.atomic_u32(self.shape.slot_offset(slot)).load(Ordering::Acquire) & SLOT_OWNER_BITS
     }
 
     pub(super) fn slot_after(&self, slot: usize) -> usize {

@@ -22,19 +22,19 @@ impl RingKernel {
             if slots.slot_owner(self.at) != libc::TP_STATUS_SEND_REQUEST {
                 return;
             }
-            let length = slots.area.number(offset + LENGTH_OFFSET) as usize - VNET_HEADER_BYTES;
+            let length = slots.area.u32_at(offset + LENGTH_OFFSET) as usize - VNET_HEADER_BYTES;
             assert_eq!(
-                usize::from(slots.area.short(offset + COPIED_LENGTH_OFFSET)),
+                usize::from(slots.area.u16_at(offset + COPIED_LENGTH_OFFSET)),
                 length,
                 "the whole frame is copied"
             );
             let frame = slots.area.bytes(offset + FRAME_OFFSET, length).to_vec();
             if frame[0] == 0xff {
-                slots.area.word(offset).store(libc::TP_STATUS_WRONG_FORMAT, Ordering::Release);
+                slots.area.atomic_u32(offset).store(libc::TP_STATUS_WRONG_FORMAT, Ordering::Release);
                 return;
             }
             self.sent.push(frame);
-            slots.area.word(offset).store(libc::TP_STATUS_SENDING, Ordering::Release);
+            slots.area.atomic_u32(offset).store(libc::TP_STATUS_SENDING, Ordering::Release);
             self.in_flight.push_back(self.at);
             self.at = slots.slot_after(self.at);
         }
@@ -44,7 +44,7 @@ impl RingKernel {
         for _ in 0..most {
             let Some(slot) = self.in_flight.pop_front() else { return };
             let stamped = libc::TP_STATUS_AVAILABLE | libc::TP_STATUS_TS_SOFTWARE;
-            slots.area.word(slots.shape.slot_offset(slot)).store(stamped, Ordering::Release);
+            slots.area.atomic_u32(slots.shape.slot_offset(slot)).store(stamped, Ordering::Release);
         }
     }
 }
@@ -204,22 +204,22 @@ fn frames_held_by_device_queue_count_as_taken() {
     }
     assert_eq!(slots.untaken_frames(), 4);
     kernel.take(&mut slots, 3);
-    assert_eq!((slots.untaken_frames(), slots.filled, slots.handed_over()), (1, 4, 3));
+    assert_eq!((slots.untaken_frames(), slots.filled, slots.handed_over_frames()), (1, 4, 3));
     kernel.take(&mut slots, 1);
-    assert_eq!((slots.untaken_frames(), slots.filled, slots.handed_over()), (0, 4, 4));
+    assert_eq!((slots.untaken_frames(), slots.filled, slots.handed_over_frames()), (0, 4, 4));
     assert!(fill(&mut slots, &[5]) && fill(&mut slots, &[6]));
     assert!(!fill(&mut slots, &[7]), "the ring is full");
     assert_eq!(slots.untaken_frames(), 2);
     kernel.return_units(&slots, 1);
     slots.reap_slots();
-    assert_eq!((slots.untaken_frames(), slots.filled, slots.handed_over()), (2, 5, 4));
+    assert_eq!((slots.untaken_frames(), slots.filled, slots.handed_over_frames()), (2, 5, 4));
     assert!(fill(&mut slots, &[0xff]), "one that the kernel refuses");
     kernel.take(&mut slots, 9);
     assert_eq!(slots.untaken_frames(), 1, "it is not taken");
     kernel.return_units(&slots, 9);
     slots.reap_slots();
     assert_eq!(
-        (slots.untaken_frames(), slots.filled, slots.counts.refused, slots.handed_over()),
+        (slots.untaken_frames(), slots.filled, slots.counts.refused, slots.handed_over_frames()),
         (0, 0, 1, 6)
     );
 }

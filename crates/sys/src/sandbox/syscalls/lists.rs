@@ -117,7 +117,7 @@ const THREAD_CALLS: &[c_long] = &[
     libc::SYS_getcpu,
 ];
 
-/// Landlock decides which files.
+/// Calls on files. Landlock decides which files can be used.
 const FILE_CALLS: &[c_long] = &[
     libc::SYS_readv,
     libc::SYS_writev,
@@ -247,7 +247,8 @@ const BOUNDED_CALLS: [(c_long, SyscallRule); 8] = [
         libc::SYS_mprotect,
         SyscallRule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE },
     ),
-    // Threads, no processes. `clone3` has its flags in memory, where no filter can see them: libraries fall back to this one.
+    // Only threads may be made, no processes. `clone3` has its flags in memory, where no filter can see them: libraries
+    // fall back to this one.
     (
         libc::SYS_clone,
         SyscallRule::BitsAre {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 /// Plays the program's part.
 fn write(rings: &mut InterfaceRings, ring: usize, time: u64, bytes: &[u8]) {
-    let written = rings.area.long(ring * VALUE + WRITTEN).load(Ordering::Relaxed);
+    let written = rings.area.atomic_u64(ring * VALUE + WRITTEN).load(Ordering::Relaxed);
     let at = ring * VALUE + DATA + ring_offset(written);
     let len = u32::try_from(bytes.len()).unwrap();
     rings.area.bytes_mut(at, 8).copy_from_slice(&time.to_ne_bytes());
@@ -12,7 +12,7 @@ fn write(rings: &mut InterfaceRings, ring: usize, time: u64, bytes: &[u8]) {
     rings.area.bytes_mut(at + 12, 4).copy_from_slice(&len.to_ne_bytes());
     rings.area.bytes_mut(at + HEAD, bytes.len()).copy_from_slice(bytes);
     let need = (HEAD + bytes.len().next_multiple_of(8)) as u64;
-    rings.area.long(ring * VALUE + WRITTEN).store(written + need, Ordering::Release);
+    rings.area.atomic_u64(ring * VALUE + WRITTEN).store(written + need, Ordering::Release);
 }
 
 fn given(rings: &mut InterfaceRings, most: usize, now: u64) -> Vec<(u64, Vec<u8>)> {

@@ -34,7 +34,7 @@ pub struct InboundCounts {
     pub received: u64,
     /// Their bytes, without FCS.
     pub bytes: u64,
-    /// Frames without a peer to go to.
+    /// Frames that could not be forwarded because there was no peer.
     pub gone: u64,
     /// Frames to a station that copies go to: forwarded, not copied.
     pub own: u64,
@@ -44,7 +44,7 @@ pub struct InboundCounts {
     pub other: u64,
     /// Frames to be copied and forwarded.
     pub wanted: u64,
-    /// Wanted frames without room for the metadata that the trailer needs.
+    /// Wanted frames that had no room for the metadata which the trailer needs.
     pub unnoted: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct DriverHandoverCounts {
     pub dropped: u64,
 }
 
-/// Redirects that failed before any driver was asked.
+/// Redirects that failed before a driver got the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FailedCounts {
     /// The peer was down.

@@ -1,4 +1,5 @@
-//! Outcome of redirected frames in the drivers. Only the kernel's tracepoints report it for a program that forwards in the kernel.
+//! Counts what the drivers did with redirected frames. Only the kernel's tracepoints report this for a program that
+//! forwards in the kernel.
 //!
 //! If the tracepoints cannot be used, the reason is kept, and these counts are unknown.
 

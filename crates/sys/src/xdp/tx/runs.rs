@@ -1,6 +1,7 @@
 //! The queue of runs: filled here, emptied by the program in `bpf/send.bpf.c` on another processor.
 //!
-//! Invariant: a run belongs to the program from the moment it is pushed, and its slot to us again when it is popped.
+//! Invariant: a run belongs to the program from the moment when it is pushed. Its slot belongs to this process again
+//! when the program has popped it.
 
 use super::MAX_WAITING_RUNS;
 use crate::area::SharedArea;
@@ -12,9 +13,9 @@ use std::sync::atomic::Ordering;
 pub struct FrameRun {
     /// Due time of the first frame, in ns of the monotonic clock.
     pub due_ns: u64,
-    /// Time from one to the next, in 2^-20 ns.
+    /// Time from one frame to the next, in 2^-20 ns.
     pub step: u64,
-    /// Number of the first.
+    /// Number of the first frame.
     pub number: u64,
     /// Frames stay unsent at or after this time.
     pub cutoff_ns: u64,
@@ -26,13 +27,13 @@ pub struct FrameRun {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunProgress {
     pub popped: u64,
-    /// Frames of the current run to go.
+    /// Frames of the current run that are still to be made.
     pub left: u64,
     pub calls: u64,
     pub built: u64,
-    /// Frames it could not make.
+    /// Frames that the program could not make.
     pub failed: u64,
-    /// Frames that left sooner after earlier frames than planned.
+    /// Frames that were sent sooner after earlier frames than planned.
     pub ahead: u64,
     /// Lag behind the schedule at an instant, in ns; zero if it is on time.
     pub lag_ns: u64,
@@ -76,16 +77,16 @@ impl RunQueue {
         }
         self.pushed += 1;
         // Release: the program sees the whole run before it sees the counter.
-        self.area.long(control::PUSHED).store(self.pushed, Ordering::Release);
+        self.area.atomic_u64(control::PUSHED).store(self.pushed, Ordering::Release);
         true
     }
 
-    /// Ends sending at once, whatever was pushed; a frame in the making still leaves.
+    /// Ends sending immediately, even if runs wait. A frame that is being made is still sent.
     pub(super) fn stop_sending(&self) {
-        self.area.long(control::STOP).store(1, Ordering::Release);
+        self.area.atomic_u64(control::STOP).store(1, Ordering::Release);
     }
 
-    /// Reads how far the program is.
+    /// Reads the program's progress through the runs.
     pub(super) fn read_progress(&self) -> RunProgress {
         // The order matters: "nothing left" must not be read before "all popped".
         let popped = self.read_long(control::POPPED);
@@ -102,7 +103,7 @@ impl RunQueue {
     }
 
     fn read_long(&self, at: usize) -> u64 {
-        self.area.long(at).load(Ordering::Acquire)
+        self.area.atomic_u64(at).load(Ordering::Acquire)
     }
 
     /// Returns true if all pushed frames have been made. They may still wait for the end of their batch.
@@ -111,7 +112,7 @@ impl RunQueue {
         progress.popped == self.pushed && progress.left == 0
     }
 
-    /// Runs pushed and not begun.
+    /// Number of runs that were pushed and have not begun.
     pub(super) fn waiting_runs(&self) -> u64 {
         self.pushed - self.read_progress().popped
     }

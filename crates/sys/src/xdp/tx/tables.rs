@@ -26,16 +26,16 @@ pub struct FieldChange {
     /// Rule for the values of the field.
     pub kind: FieldChangeKind,
     pub start: u128,
-    /// Distance of values; for [`FieldChangeKind::Random`] how many there are to draw from.
+    /// Distance of two values; for [`FieldChangeKind::Random`] the number of values to draw from.
     pub step: u128,
-    /// Values before they repeat; 0 = never.
+    /// Number of values before they repeat; 0 if they never do.
     pub count: u64,
     pub seed: u64,
     /// The field's bits, from the right.
     pub mask: u128,
     /// Even offset in the frame of the window of 8 bytes (16 if `wide`) that holds the field.
     pub at: u32,
-    /// Bits of the window behind the field; 0 if wide.
+    /// Bits of the window after the field; 0 if wide.
     pub shift: u32,
     /// A window of 16 bytes.
     pub wide: bool,
@@ -73,19 +73,19 @@ pub struct FrameShape {
     pub len: u32,
     /// The beginning of the frame, with all varying bits zero; at most [`MAX_IMAGE_BYTES`] bytes.
     pub image: Vec<u8>,
-    /// The fill, and how much of it goes where.
+    /// Index of the fill.
     pub fill: u32,
     /// Offset of the fill in the frame.
     pub fill_at: u32,
-    /// Bytes of it; 0 if the image holds everything.
+    /// Number of bytes of the fill in the frame; 0 if the image holds the whole frame.
     pub fill_len: u32,
     /// Offset of the tag in the frame.
     pub tag_at: u32,
-    /// 16, 6 or, without a tag, 0.
+    /// Bytes of the tag: 16 or 6; 0 without a tag.
     pub tag_len: u32,
     /// The number in the tag.
     pub stream: u16,
-    /// The tag with everything that varies zero.
+    /// The tag, with zeros in place of everything that varies.
     pub tail: [u8; 16],
     /// First of its varying fields, and how many.
     pub ops: (u32, u32),
@@ -154,7 +154,7 @@ fn wide_bytes(value: u128) -> [u8; 16] {
     bytes
 }
 
-/// A structure of the program: all zeros but for the fields that are set.
+/// A structure of the program. All fields that are not set are zero.
 struct EncodedBpfStruct(Vec<u8>);
 
 impl EncodedBpfStruct {

@@ -104,7 +104,7 @@ fn serve(host: &Host, number: usize) -> anyhow::Result<()> {
     let limits = SpoolLimits { bytes: 1 << 24, keep_free: 0 };
     let spool = ResultSpool::open_or_create(&home.join("spool"), limits, Box::new(|_| None))?;
     let of = node.clone();
-    let open = Box::new(move || Ok(Box::new(fabric.open_outlet(&of)?) as Box<dyn ResultOutlet>));
+    let open = Box::new(move || Ok(Box::new(fabric.open_result_outlet(&of)?) as Box<dyn ResultOutlet>));
     let captures = home.join("captures");
     let source = UplinkSource { spool, captures, capture_bytes: 1 << 20, node: node.clone() };
     let uplink = ResultUplink::start_sending(source, open)?;

@@ -83,12 +83,13 @@ impl Hall {
         let mut line = String::new();
         said.read_line(&mut line)?;
         ensure!(line.trim() == "admitted", "the agents were not let in: {:?}", crowd.wait());
-        broker.set_allowed_nodes(&authority.list_admitted_nodes()?, authority.system_user_credentials()?)?;
+        let nodes = authority.list_admitted_nodes()?;
+        broker.set_allowed_nodes(&nodes, authority.load_system_user_credentials()?)?;
         crowd.stdin.as_mut().context("its input")?.write_all(b".")?;
         line.clear();
         said.read_line(&mut line)?;
         ensure!(line.trim() == "ready", "the agents did not come: {:?}", crowd.wait());
-        let (credentials, keys) = authority.controller_credentials()?;
+        let (credentials, keys) = authority.load_controller_credentials()?;
         let access =
             ServerAccess { keys: Some(keys), ..ServerAccess::for_server(address, Some(credentials)) };
         let endpoint = NatsFabric::new(access)?.open_endpoint(NodeName::controller())?;

@@ -5,7 +5,7 @@ use packetrig_eval::Effort;
 use packetrig_eval::output::{Output, Table};
 use packetrig_eval::plot::{self, Titles};
 use packetrig_flow::FlowKey;
-use packetrig_flow::hash::{FlowIds, super_fast};
+use packetrig_flow::hash::{FlowIds, super_fast_hash};
 use std::collections::BTreeSet;
 use std::hint::black_box;
 
@@ -36,7 +36,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
             let whole = met(numbers.iter().copied());
             long += whole;
             furthest = furthest.max((short as f64 - chance).abs() / chance.sqrt());
-            let theirs = met(keys.iter().map(|key| super_fast(&bytes(key)).into()));
+            let theirs = met(keys.iter().map(|key| super_fast_hash(&bytes(key)).into()));
             let row = [
                 format!("/{prefix}"),
                 count.to_string(),
@@ -125,7 +125,7 @@ fn histogram(output: &mut Output) -> anyhow::Result<()> {
         bins
     };
     let ours = bins(&|key| ids.flow_id(key));
-    let theirs = bins(&|key| super_fast(&bytes(key)).into());
+    let theirs = bins(&|key| super_fast_hash(&bytes(key)).into());
     let csv: Vec<String> = (0..BINS).map(|bin| format!("{bin},{},{}", ours[bin], theirs[bin])).collect();
     output.save("hash_histogram.csv", &format!("bin,ours,SuperFastHash\n{}\n", csv.join("\n")))?;
     let expected = keys.len() as f64 / BINS as f64;
@@ -152,7 +152,7 @@ fn speed(output: &mut Output) -> anyhow::Result<()> {
     let keys = keys(4096, 16);
     let ids = FlowIds::new([0; 2]);
     let ours = millions(&keys, |key| ids.flow_id(key))?;
-    let theirs = millions(&keys, |key| super_fast(&bytes(key)).into())?;
+    let theirs = millions(&keys, |key| super_fast_hash(&bytes(key)).into())?;
     output.say(&format!(
         "With ordering of addresses: {ours:.0} M numbers/s, SuperFastHash {theirs:.0} M/s.\n"
     ))?;

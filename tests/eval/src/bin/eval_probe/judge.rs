@@ -55,7 +55,7 @@ impl Trains {
             name: turn.name.clone(),
             mechanism: turn.ours.map(|(mechanism, _)| mechanism),
             usual: turn.ours.is_some_and(|(_, options)| {
-                options == ReleaseOptions { stamps: options.stamps, ..ReleaseOptions::usual() }
+                options == ReleaseOptions { stamps: options.stamps, ..ReleaseOptions::common() }
             }),
             merges: turn.merging,
             p99: turn.found.between.absolute().permille(990),

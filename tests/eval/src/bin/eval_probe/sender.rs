@@ -22,7 +22,7 @@ impl Way {
     pub(crate) fn usual(mechanism: ReleaseMechanism) -> Self {
         Self {
             mechanism,
-            options: ReleaseOptions { stamps: false, ..ReleaseOptions::usual() },
+            options: ReleaseOptions { stamps: false, ..ReleaseOptions::common() },
             name: mechanism.to_string(),
         }
     }

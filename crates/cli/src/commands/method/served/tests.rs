@@ -91,11 +91,11 @@ fn unknown_request_members_are_refused_by_name() {
     let mut options = bisection();
     options["waits"]["colour"] = json!("red");
     let text = refusal(json!({"options": options, "plans": [plan(missing_interfaces())]}));
-    assert_eq!(text, "options: the method has no member waits.colour");
+    assert_eq!(text, "options: the method has no option `waits.colour`");
     let text = refusal(json!({"options": bisection(), "plans": [], "color": 1}));
     assert!(text.contains("color"), "{text}");
     let text = refusal(json!({"options": bisection(), "plans": []}));
-    assert!(text.contains("bisect has 1, not 0"), "{text}");
+    assert!(text.contains("bisect needs 1 plan, not 0"), "{text}");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn options_that_cannot_be_run_are_refused() {
     let mut options = bisection();
     options["trial_ns"] = json!(0);
     let text = refusal(json!({"options": options, "plans": [plan(missing_interfaces())]}));
-    assert!(text.contains("a trial needs a length"), "{text}");
+    assert!(text.contains("the length of a trial must be above 0"), "{text}");
 }
 
 #[test]

@@ -52,8 +52,8 @@ fn request(line: &str) -> MethodRequest {
 /// The most frames per second, and bits per second of layer 2, that leave on any wire in any trial.
 fn max_rates_on_any_wire(start: &MethodSetup) -> (f64, f64) {
     let devices = [
-        start.options.rehearse_longest(),
-        start.options.typical_device().and_then(|it| start.options.rehearse_trials(&it)),
+        start.options.rehearse_lossless(),
+        start.options.half_load_device().and_then(|it| start.options.rehearse_trials(&it)),
     ];
     let mut most = (0.0, 0.0);
     for order in devices.into_iter().flat_map(Result::unwrap) {
@@ -167,7 +167,7 @@ fn unknown_link_speed_error_names_flag() {
     for method in ["rfc2544", "mlrsearch", "bisect"] {
         let error =
             request(&format!("{method} --tx eth1 --rx eth2")).prepare_setup().err().unwrap().full_message();
-        assert!(error.contains("name it with --link"), "{method}: {error}");
+        assert!(error.contains("give it with --link"), "{method}: {error}");
     }
 }
 

@@ -10,7 +10,7 @@ use ratatui::widgets::Paragraph;
 
 /// Rows of the drawing: two lines of headings, and the accounts.
 pub(super) const LEDGER_ROWS: u16 = 7;
-/// Columns between two places.
+/// Gap between two columns of the ledger, in characters.
 const LEDGER_COLUMN_GAP: u16 = 2;
 
 /// Accounts by their names in `report.json`, and their names here.
@@ -38,7 +38,7 @@ pub(super) fn draw_ledger(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, the
         for (account, name) in accounts {
             // An account that is absent was not measured: it must not be drawn as zero.
             let count = run.ledger.get(*account).map(|count| count.0);
-            lines.push(name_and_count(name, count, width, Style::new()));
+            lines.push(build_count_line(name, count, width, Style::new()));
         }
         let x = area.x + u16::try_from(index).unwrap_or(0) * (width + LEDGER_COLUMN_GAP);
         let height = area.height.saturating_sub(1);
@@ -47,14 +47,14 @@ pub(super) fn draw_ledger(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, the
 }
 
 fn build_place_line((place, lost): (&'static str, Option<u64>), width: u16, theme: Theme) -> Line<'static> {
-    name_and_count(place, lost, width, loss_style(lost, theme))
+    build_count_line(place, lost, width, loss_style(lost, theme))
 }
 
-/// A name on the left and a count on the right.
-fn name_and_count(name: &str, count: Option<u64>, width: u16, style: Style) -> Line<'static> {
+/// Builds a line with a name on the left and a count on the right.
+fn build_count_line(name: &str, count: Option<u64>, width: u16, style: Style) -> Line<'static> {
     let width = usize::from(width);
     let mut text = count_or_unmeasured(count);
-    // Where the words have no room beside the name, a question mark replaces them.
+    // If the words have no room beside the name, a question mark replaces them.
     if count.is_none() && name.len() + text.len() >= width {
         "?".clone_into(&mut text);
     }

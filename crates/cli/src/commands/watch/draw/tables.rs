@@ -2,8 +2,8 @@
 //! omits columns by their rank, the highest rank first.
 
 use super::super::facts::{
-    LiveRow, RunFacts, format_bit_rate_or_dash, format_latency_or_dash, format_rate_or_dash, json_u64_of,
-    make_printable,
+    LiveRow, RunFacts, format_bit_rate_or_dash, format_latency_or_dash, format_rate_or_dash, make_printable,
+    parse_api_count,
 };
 use super::super::state::{SelectedPane, StreamControl, WatchState};
 use super::{ScreenRows, Theme, draw_line};
@@ -19,7 +19,7 @@ use serde_json::Value;
 use std::iter;
 
 const TABLE_COLUMN_SPACING: u16 = 1;
-/// The column with the whole route. A terminal has no room for a second one.
+/// Name of the column with the whole route. A terminal has no room for a second one.
 const ROUTE_COLUMN: &str = "port_tx";
 
 /// A column of a table.
@@ -41,7 +41,7 @@ impl ShownColumn {
         let value = row.value(self.name);
         let width = usize::from(self.form.width);
         match (self.name, self.kind) {
-            ("state", _) => stream_state_text(text_of(value)),
+            ("state", _) => stream_state_text(text_or_empty(value)),
             (ROUTE_COLUMN, _) => format_route(row),
             (_, ColumnKind::Text) => value.as_str().map_or_else(dash_text, make_printable),
             (_, ColumnKind::YesNo) => link_state_name(value.as_bool()),
@@ -50,16 +50,20 @@ impl ShownColumn {
             (_, ColumnKind::BytesPerSecond) => format_bit_rate_or_dash(value.as_f64()),
             (_, ColumnKind::BitsPerSecond) => format_rate_or_dash(value.as_f64(), "bit/s"),
             (_, ColumnKind::FramesPerSecond) => format_rate_or_dash(value.as_f64(), ""),
-            _ => fitting_count(json_u64_of(value), width),
+            _ => format_count_to_width(parse_api_count(value), width),
         }
     }
 }
 
 fn format_route(row: &impl LiveRow) -> String {
-    make_printable(&format!("{} > {}", text_of(row.value(ROUTE_COLUMN)), text_of(row.value("port_rx"))))
+    make_printable(&format!(
+        "{} > {}",
+        text_or_empty(row.value(ROUTE_COLUMN)),
+        text_or_empty(row.value("port_rx"))
+    ))
 }
 
-fn text_of(value: &Value) -> &str {
+fn text_or_empty(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
@@ -86,7 +90,7 @@ fn format_percent_or_dash(value: Option<f64>) -> String {
 }
 
 /// Formats a count with all digits if they fit, otherwise its magnitude.
-fn fitting_count(count: Option<u64>, width: usize) -> String {
+fn format_count_to_width(count: Option<u64>, width: usize) -> String {
     let Some(count) = count else { return dash_text() };
     let exact = numbers::format_count(count);
     // Numbers are never cut: the beginning of a long number would read as a smaller one.
@@ -162,7 +166,7 @@ fn draw_table(
     (sort, is_descending): (&str, bool),
     theme: Theme,
 ) {
-    let shown = fitting_columns(columns, area.width);
+    let shown = columns_that_fit(columns, area.width);
     // The order of ports cannot be chosen: their `sort` is empty.
     let titles = shown.iter().enumerate().map(|(index, column)| {
         let mark = match (!sort.is_empty() && column.name == sort, is_descending) {
@@ -177,7 +181,7 @@ fn draw_table(
     let names = list_row_names(&shown, rows);
     let lines = rows.iter().zip(names).map(|((row, style), name)| {
         let others = shown.iter().enumerate().skip(1).map(|(index, column)| {
-            let text = row.as_ref().map_or_else(unsent_text, |row| column.format_cell(row));
+            let text = row.as_ref().map_or_else(pending_row_text, |row| column.format_cell(row));
             align_cell(index, elide_middle(&text, column.form.width))
         });
         Row::new(iter::once(align_cell(0, elide_middle(&name, name_width))).chain(others)).style(*style)
@@ -204,7 +208,7 @@ fn list_row_names(shown: &[ShownColumn], rows: &[(Option<impl LiveRow>, Style)])
                 format!("{name} {}", format_route(row))
             }
             (_, Some(name)) => name.clone(),
-            (_, None) => unsent_text(),
+            (_, None) => pending_row_text(),
         })
         .collect()
 }
@@ -214,7 +218,7 @@ fn is_unique_name(names: &[Option<String>], name: &str) -> bool {
 }
 
 /// Text of a cell whose row was requested and will come.
-fn unsent_text() -> String {
+fn pending_row_text() -> String {
     "…".to_owned()
 }
 
@@ -236,7 +240,7 @@ fn align_cell(index: usize, text: String) -> Cell<'static> {
 }
 
 /// The columns that fit into this width. The first one, which names the row, gets the remaining space.
-fn fitting_columns(mut shown: Vec<ShownColumn>, width: u16) -> Vec<ShownColumn> {
+fn columns_that_fit(mut shown: Vec<ShownColumn>, width: u16) -> Vec<ShownColumn> {
     while shown.len() > 1
         && shown.iter().map(|column| column.form.width + TABLE_COLUMN_SPACING).sum::<u16>()
             > width + TABLE_COLUMN_SPACING

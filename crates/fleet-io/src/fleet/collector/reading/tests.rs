@@ -38,8 +38,10 @@ impl ResultInlet for WatchedIncoming {
         self.inside.leave_run(run);
     }
 
-    fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, fabric::Error> {
-        self.inside.waiting_runs()
+    fn list_runs_with_waiting_segments(
+        &mut self,
+    ) -> Result<BTreeMap<RunId, BTreeSet<String>>, fabric::Error> {
+        self.inside.list_runs_with_waiting_segments()
     }
 
     fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<SegmentId>> {
@@ -95,7 +97,7 @@ impl Bench {
     fn new() -> Self {
         let fabric = LocalFabric::default();
         let incoming = WatchedIncoming {
-            inside: fabric.open_inlet("me").unwrap(),
+            inside: fabric.open_result_inlet("me").unwrap(),
             asked: Arc::default(),
             broken: None,
             is_nearly_full: false,
@@ -109,7 +111,7 @@ impl Bench {
 
     /// Makes a segment of each of these runs wait.
     fn append<'a>(&self, runs: impl IntoIterator<Item = &'a RunId>) {
-        let mut outgoing = self.fabric.open_outlet(&NodeName("a".into())).unwrap();
+        let mut outgoing = self.fabric.open_result_outlet(&NodeName("a".into())).unwrap();
         for run in runs {
             let id = SegmentId { run: run.clone(), attempt: 1, node: NodeName("a".into()), number: 0 };
             outgoing.append_segment(&id, b"x").unwrap();
@@ -234,7 +236,7 @@ fn run_read_by_other_controller_is_skipped() {
     let record = TermRecord { holder: identity("other"), since_wall_ns: 0, is_over: false };
     let value = serde_json::to_vec(&record).unwrap();
     bench.fabric.open_records().unwrap().create_record(&TermRecord::record_key("other"), &value).unwrap();
-    let mut other = bench.fabric.open_inlet("other").unwrap();
+    let mut other = bench.fabric.open_result_inlet("other").unwrap();
     for (name, reader) in [("theirs", Some(&mut other)), ("mine", None)] {
         bench.store.0.insert(run(name));
         bench.append(&[run(name)]);

@@ -1,0 +1,233 @@
+//! Anonymises records: addresses are replaced so that addresses with a common prefix keep a common prefix of that
+//! length.
+//!
+//! The method is Crypto-PAn (Xu, Fan, Ammar and Moon, ICNP 2002). The same key replaces an address alike in `nfanon` of
+//! nfdump.
+
+use aes::Aes128;
+use aes::cipher::{BlockCipherEncrypt, KeyInit};
+
+use packetrig_flow::{FlowRecord, ForeignFields, IPV4_MAPPED_PREFIX, OtherFields};
+use packetrig_units::{clamp_to_u8, clamp_to_u64};
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Number of replaced addresses that are remembered. An IPv6 address costs 128 encryptions.
+const MAX_REMEMBERED: usize = 1 << 16;
+const KEY_BYTES: usize = 32;
+
+/// The secret key: 64 hexadecimal digits as text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AnonymiserKey([u8; KEY_BYTES]);
+
+impl fmt::Debug for AnonymiserKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AnonymiserKey(secret)")
+    }
+}
+
+impl FromStr for AnonymiserKey {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        let is_key = digits.len() == 2 * KEY_BYTES && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        if !is_key {
+            return Err(format!("a key has {} hexadecimal digits", 2 * KEY_BYTES));
+        }
+        let mut key = [0; KEY_BYTES];
+        for (byte, pair) in key.iter_mut().zip(digits.as_bytes().chunks(2)) {
+            // All digits are hexadecimal, so nothing is left out.
+            *byte = pair
+                .iter()
+                .filter_map(|digit| char::from(*digit).to_digit(16))
+                .fold(0, |byte, digit| byte << 4 | clamp_to_u8(digit));
+        }
+        Ok(Self(key))
+    }
+}
+
+/// Replaces addresses with one key.
+pub struct RecordAnonymiser {
+    cipher: Aes128,
+    /// Bits that stand in for the part of an address that is not compared.
+    pad: [u8; 16],
+    known: HashMap<[u8; 16], [u8; 16]>,
+}
+
+impl fmt::Debug for RecordAnonymiser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordAnonymiser").field("known", &self.known.len()).finish_non_exhaustive()
+    }
+}
+
+impl RecordAnonymiser {
+    pub fn new(key: &AnonymiserKey) -> Self {
+        let (of_cipher, of_pad) = key.0.split_at(KEY_BYTES / 2);
+        let mut of_cipher_key = [0; 16];
+        of_cipher_key.copy_from_slice(of_cipher);
+        let cipher = Aes128::new(&of_cipher_key.into());
+        let mut pad = [0; 16];
+        pad.copy_from_slice(of_pad);
+        let mut anonymiser = Self { cipher, pad, known: HashMap::new() };
+        anonymiser.pad = anonymiser.encrypt_block(pad);
+        anonymiser
+    }
+
+    fn encrypt_block(&self, block: [u8; 16]) -> [u8; 16] {
+        let mut block = block.into();
+        self.cipher.encrypt_block(&mut block);
+        block.into()
+    }
+
+    /// Replaces the addresses and the flow number of a record, and clears its MAC addresses. Its fields without a
+    /// column are left out, because nobody knows what they say.
+    pub fn anonymise_record(&mut self, record: &mut FlowRecord) {
+        let FlowRecord { key, outer_source, outer_destination, .. } = record;
+        for address in [&mut key.source, &mut key.destination, outer_source, outer_destination] {
+            *address = self.replace_address(*address);
+        }
+        (record.source_mac, record.destination_mac) = ([0; 6], [0; 6]);
+        // A flow number is a hash of the addresses. Whoever knows the key of the meter could try all addresses.
+        record.flow_id = self.replace_number(record.flow_id);
+        record.history = None;
+        if let Some(foreign) = &record.foreign {
+            record.foreign = Some(Arc::new(self.anonymise_fields(foreign)));
+        }
+    }
+
+    fn anonymise_fields(&mut self, fields: &ForeignFields) -> ForeignFields {
+        let mut fields = ForeignFields { others: OtherFields::default(), ..fields.clone() };
+        let ForeignFields { next_hop, bgp_next_hop, nat_source, nat_destination, .. } = &mut fields;
+        for address in [next_hop, bgp_next_hop, nat_source, nat_destination] {
+            *address = self.replace_address(*address);
+        }
+        fields
+    }
+
+    fn replace_number(&self, number: u64) -> u64 {
+        let mut block = self.pad;
+        for (byte, of_number) in block.iter_mut().zip(number.to_be_bytes()) {
+            *byte ^= of_number;
+        }
+        // The upper half of the encrypted block.
+        clamp_to_u64(u128::from_be_bytes(self.encrypt_block(block)) >> 64)
+    }
+
+    /// Replaces an address; IPv4 is mapped. An address of zeros means that there is none, and stays.
+    fn replace_address(&mut self, address: [u8; 16]) -> [u8; 16] {
+        if address == [0; 16] {
+            return address;
+        }
+        if let Some(known) = self.known.get(&address) {
+            return *known;
+        }
+        let mut replaced = address;
+        if address.starts_with(&IPV4_MAPPED_PREFIX) {
+            self.replace_bytes(&mut replaced[IPV4_MAPPED_PREFIX.len()..]);
+        } else {
+            self.replace_bytes(&mut replaced);
+        }
+        if self.known.len() >= MAX_REMEMBERED {
+            self.known.clear();
+        }
+        self.known.insert(address, replaced);
+        replaced
+    }
+
+    /// Flips each bit or not, as the bits before it decide.
+    fn replace_bytes(&self, address: &mut [u8]) {
+        let original = address.to_vec();
+        let mut block = self.pad;
+        for (index, byte) in original.iter().enumerate() {
+            for bit in 0..8 {
+                // The bits before this one are those of the address, the others those of the pad.
+                let kept = !(0xff_u8 >> bit);
+                block[index] = byte & kept | self.pad[index] & !kept;
+                let flips = self.encrypt_block(block)[0] >> 7;
+                address[index] ^= flips << (7 - bit);
+            }
+            block[index] = *byte;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::Ipv4Addr;
+
+    /// The key and the first addresses of the sample trace that the authors published with Crypto-PAn.
+    const KEY: &str = "1522178d33a4cf80130a5b1649907d10d8988f837979652762574c2d2a842202";
+    const SAMPLES: [([u8; 4], [u8; 4]); 9] = [
+        ([128, 11, 68, 132], [135, 242, 180, 132]),
+        ([129, 118, 74, 4], [134, 136, 186, 123]),
+        ([130, 132, 252, 244], [133, 68, 164, 234]),
+        ([141, 223, 7, 43], [141, 167, 8, 160]),
+        ([141, 233, 145, 108], [141, 129, 237, 235]),
+        ([152, 163, 225, 39], [151, 140, 114, 167]),
+        ([156, 29, 3, 236], [147, 225, 12, 42]),
+        ([165, 247, 96, 84], [162, 9, 99, 234]),
+        ([166, 107, 77, 190], [160, 132, 178, 185]),
+    ];
+
+    fn anonymiser() -> RecordAnonymiser {
+        RecordAnonymiser::new(&KEY.parse().unwrap())
+    }
+
+    fn mapped(address: [u8; 4]) -> [u8; 16] {
+        Ipv4Addr::from(address).to_ipv6_mapped().octets()
+    }
+
+    #[test]
+    fn ipv4_addresses_are_replaced_as_published() {
+        let mut anonymiser = anonymiser();
+        for (address, wanted) in SAMPLES {
+            assert_eq!(anonymiser.replace_address(mapped(address)), mapped(wanted), "{address:?}");
+        }
+    }
+
+    #[test]
+    fn record_keeps_nothing_that_names_its_ends() {
+        let mut record = FlowRecord { source_mac: [2; 6], flow_id: 7, ..FlowRecord::default() };
+        record.key.source = mapped([128, 11, 68, 132]);
+        let mut foreign =
+            ForeignFields { nat_source: mapped([129, 118, 74, 4]), source_as: 5, ..Default::default() };
+        foreign.others.add_field(0, 82, b"eth0");
+        record.foreign = Some(Arc::new(foreign));
+        anonymiser().anonymise_record(&mut record);
+        let foreign = record.foreign.unwrap();
+        assert_eq!(
+            (record.key.source, foreign.nat_source),
+            (mapped([135, 242, 180, 132]), mapped([134, 136, 186, 123]))
+        );
+        assert_eq!((record.source_mac, record.key.destination, foreign.source_as), ([0; 6], [0; 16], 5));
+        assert!(record.flow_id != 7 && foreign.others.is_empty());
+    }
+
+    #[test]
+    fn keys_of_other_lengths_are_refused() {
+        assert!(format!("0x{KEY}").parse::<AnonymiserKey>().is_ok());
+        for text in ["", "12", &KEY[1..], &KEY.replace('1', "g"), &format!("{KEY}00")] {
+            assert!(text.parse::<AnonymiserKey>().is_err(), "{text}");
+        }
+    }
+
+    fn common_bits(one: [u8; 16], other: [u8; 16]) -> u32 {
+        (u128::from_be_bytes(one) ^ u128::from_be_bytes(other)).leading_zeros()
+    }
+
+    proptest! {
+        #[test]
+        fn common_prefixes_stay(one in any::<[u8; 16]>(), other in any::<[u8; 16]>(), same in 0..16_usize) {
+            let mut near = other;
+            near[..same].copy_from_slice(&one[..same]);
+            let mut anonymiser = anonymiser();
+            let replaced = [one, near].map(|address| anonymiser.replace_address(address));
+            prop_assert_eq!(common_bits(replaced[0], replaced[1]), common_bits(one, near));
+        }
+    }
+}
