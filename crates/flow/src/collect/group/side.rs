@@ -3,7 +3,7 @@
 use super::clocks::MeterClocks;
 use super::line::{Line, MAX_PACKET_JITTER_NS, PlacedEnd};
 use super::times::{SharedTimeIntervals, TimeSpan};
-use crate::history::{CountTotals, DirectionHistory, FlowHistory, Landmark, RecordClaim};
+use crate::history::{CountTotals, DirectionHistory, FlowHistory, Landmark, LandmarkKind, RecordClaim};
 
 /// Number of lines that are kept for one direction, the latest ones. A new line begins after a silence.
 const MAX_LINES_PER_DIRECTION: usize = 8;
@@ -91,6 +91,14 @@ impl SideReport {
 
     pub(super) fn landmarks(&self) -> impl Iterator<Item = &Landmark> {
         self.direction.landmarks.iter().filter(|landmark| landmark.at_ns > 0)
+    }
+
+    /// Returns whether its packets can be told apart by what they carry. Packets that are alike are told by their times, so lines of
+    /// them may have been joined wrongly.
+    fn has_distinct_packets(&self) -> bool {
+        // The last packet before a silence is alone for that silence only, whatever its flow carries.
+        let mut chosen = self.landmarks().filter(|landmark| landmark.kind != LandmarkKind::Last);
+        chosen.all(|landmark| u64::from(landmark.alone_us) * 1000 >= 2 * MAX_CLOCK_DIFFERENCE_NS)
     }
 
     /// Returns the times of its first and last packet, in common time.
@@ -370,8 +378,14 @@ impl FlowSideState {
         if !is_disputed(claim.since_ns) {
             return Some(claim);
         }
+        let of_record = report.claim_of_record();
+        if report.stored.is_some() && report.has_distinct_packets() {
+            // An earlier process of this collector stored what the record claims, whatever other lines have. Its times would put records
+            // of other meters in doubt, so the line gets those of the record only.
+            return Some(RecordClaim { since_ns: of_record.since_ns, ..claim });
+        }
         // The wide claim reaches back to earlier packets. Without it, the
         // record still has packets of its own.
-        (report.stored.is_some() || !is_disputed(report.first_ns)).then_some(report.claim_of_record())
+        (report.stored.is_some() || !is_disputed(report.first_ns)).then_some(of_record)
     }
 }

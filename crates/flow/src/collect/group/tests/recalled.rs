@@ -43,6 +43,30 @@ fn recovered_packets_are_not_stored_again_after_restart() {
     assert_eq!(new_packets(&mut again, &early), []);
 }
 
+/// The hour of 2026-11-30: of two records, the second one has made up for lost packets. Its claim overlaps the times of another meter's
+/// record, whose positions nobody can compare after the restart. It is true all the same.
+#[test]
+fn recalled_claim_counts_beside_lines_of_its_times() {
+    let new_collector = || GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let counts = |packets| CountTotals { packets, bytes: 100 * packets, frame_bytes: 114 * packets };
+    let mut other = life(2, 4, [BEGIN - SECOND / 2, BEGIN + 4 * SECOND], 8, 8);
+    let landmarks = &mut other.history.as_mut().unwrap().forward.landmarks;
+    let common = Landmark { content: 5, at_ns: BEGIN + 2 * SECOND, ..landmarks[0] };
+    landmarks[1] = Landmark { since: counts(5), ..common };
+    let mut stored: Vec<FlowRecord> = new_collector().filter_new(other, 1).collect();
+    let mut grouped = new_collector();
+    let first = record(1, BEGIN, 7, 7);
+    assert_eq!(new_packets(&mut grouped, &first), [7]);
+    let mut late = record(1, BEGIN, 3, 28);
+    (late.forward.first_ns, late.forward.last_ns) = (BEGIN + 15 * SECOND, BEGIN + 16 * SECOND);
+    stored.extend(grouped.filter_new(late, 1));
+    assert_eq!(stored.iter().map(FlowRecord::packets).collect::<Vec<u64>>(), [8, 21]);
+    let mut next = record(1, BEGIN, 5, 33);
+    (next.forward.first_ns, next.forward.last_ns) = (BEGIN + 17 * SECOND, BEGIN + 18 * SECOND);
+    next.history.as_mut().unwrap().forward.landmarks[1] = Landmark { since: counts(25), ..common };
+    assert_eq!(new_packets(&mut restart_collector(&stored), &next), [5]);
+}
+
 /// If the packets of a waiting record were stored with those of the record that placed it, nothing would tell which ones they are.
 #[test]
 fn waiting_record_is_stored_by_itself() {
