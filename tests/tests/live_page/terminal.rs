@@ -49,7 +49,7 @@ fn terminal_keys_start_change_and_stop_run() {
     let rate = |rig: &ServedLab| rig.get("/config")["flows"][0]["rate"]["pps"].clone();
     assert_eq!(rate(&rig), "2000");
     terminal.press("-");
-    terminal.await_screen("the answer", |screen| screen.contains("to 91 %"));
+    terminal.await_screen("the answer", |screen| screen.contains("done: change the rate of"));
     assert_eq!(rate(&rig), "1820");
     terminal.press("p");
     terminal.await_screen("the pause", |screen| screen.contains("0 of 2 streams send, 1 paused"));
