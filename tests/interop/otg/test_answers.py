@@ -280,7 +280,7 @@ def test_measured_frames_without_room_for_the_tag_are_refused(talk):
     added = flow(made, size=60 + 18)
     added.packet.ethernet().ipv6().tcp()
     errors = talk.refused(lambda: talk.set(made))
-    assert any(line.startswith("flows[0].size") and "make it 84 or more" in line for line in errors), errors
+    assert any(line.startswith("flows[0].size") and "84 B or larger" in line for line in errors), errors
     added.metrics.enable = False
     talk.set(made)
 

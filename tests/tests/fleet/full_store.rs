@@ -29,9 +29,9 @@ fn results_after_full_store_reach_the_report() {
     disk.empty();
     let (code, printed, said) = fleet.ask(&collect);
     assert_eq!(code, Some(0), "{printed}{said}");
-    assert!(printed.contains("its report has 6 of 6 nodes now"), "{printed}{said}");
+    assert!(printed.contains("covers 6 of 6 nodes"), "{printed}{said}");
     let run = first.0["run"].as_str().expect("a run has a name");
     let (_, shown, _) = fleet.ask(&["report", "show", run, "--store", &store]);
-    assert!(shown.contains("6 of 6 nodes") && !shown.contains("did not come"), "{shown}");
+    assert!(shown.contains("6 of 6 nodes") && !shown.contains("did not arrive"), "{shown}");
     fleet.await_collected();
 }

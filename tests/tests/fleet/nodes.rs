@@ -178,7 +178,7 @@ fn late_results_are_merged_into_report() {
     });
     let (code, printed, complaints) = fleet.ask(&["fleet", "collect"]);
     assert_eq!(code, Some(0), "{complaints}");
-    assert!(printed.contains("its report has 6 of 6 nodes now"), "{printed}{complaints}");
+    assert!(printed.contains("covers 6 of 6 nodes"), "{printed}{complaints}");
     let report = fleet.latest();
     assert_eq!(report.0["coverage"]["reported"], 6, "{}", report.0["coverage"]);
     let (sent, received) = report.totals();

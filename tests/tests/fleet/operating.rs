@@ -211,7 +211,7 @@ fn logs_follow_one_run_through_all_machines() {
     assert_eq!(here.last().map(String::as_str), Some("run ended"), "{here:?}: {}", ended.complaints);
     for node in SENDERS.into_iter().chain(RECEIVERS) {
         let there = events_of_run(&fleet.said(node), run);
-        for message in ["ports opened", "start confirmed", "result stored until it is collected"] {
+        for message in ["ports opened", "start time confirmed", "result stored until it is collected"] {
             assert!(there.iter().any(|said| said == message), "{node}: no {message} in {there:?}");
         }
     }

@@ -89,7 +89,7 @@ fn run_takes_needed_nodes_and_collect_ends_rest() {
     let before = fleet.catalogue().len();
     let next = fleet.begin_between(ONE, &["--packets", "500"]).finish();
     next.report().assert_nothing_lost();
-    assert!(next.complaints.contains("`packetrig fleet collect` ends it"), "{}", next.complaints);
+    assert!(next.complaints.contains("end it with `packetrig fleet collect`"), "{}", next.complaints);
     let after = fleet.catalogue().len();
     assert!(after > before, "its own report");
     let (code, printed, complaints) = fleet.ask(&["fleet", "collect"]);
