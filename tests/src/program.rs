@@ -314,11 +314,16 @@ impl Report {
         path + in_doubt
     }
 
-    /// Frames of the listed outages that overlap an event of a port, or after which a receiver may have stopped too early.
+    /// Frames of the listed outages that overlap a doubtful event of a port, or after which a receiver may have stopped too early.
     fn lost_during_events(&self) -> u64 {
         let rows =
             |value: &Value, path| value.pointer(path).and_then(Value::as_array).cloned().unwrap_or_default();
-        let events: Vec<_> = rows(&self.0, "/ports").iter().flat_map(|port| rows(port, "/events")).collect();
+        let tolerated = self.0["criteria"]["max_late"].as_u64().unwrap_or(0);
+        let mut events: Vec<_> =
+            rows(&self.0, "/ports").iter().flat_map(|port| rows(port, "/events")).collect();
+        // What belongs to the measurement puts nothing in doubt, and neither does a sender that was late within the limit.
+        events.retain(|event| event["cause"] == "rig" || event["cause"] == "unknown");
+        events.retain(|event| event["most_late"].as_u64().is_none_or(|late| late > tolerated));
         let stopped_early =
             rows(&self.0, "/caveats").iter().any(|caveat| caveat["doubt"] == "stopped_listening");
         let outages =

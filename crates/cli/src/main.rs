@@ -21,6 +21,7 @@ mod protocols;
 mod record_stores;
 mod results;
 mod sandbox;
+mod secret_key;
 mod sparkline;
 mod speeds;
 

@@ -4,11 +4,11 @@
 //! The method is Crypto-PAn (Xu, Fan, Ammar and Moon, ICNP 2002). The same key replaces an address alike in `nfanon` of
 //! nfdump.
 
+use crate::hexadecimal::parse_hexadecimal;
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
-
-use packetrig_flow::{FlowRecord, ForeignFields, IPV4_MAPPED_PREFIX, OtherFields};
-use packetrig_units::{clamp_to_u8, clamp_to_u64};
+use packetrig_flow::{FlowKey, FlowRecord, ForeignFields, IPV4_MAPPED_PREFIX, OtherFields};
+use packetrig_units::clamp_to_u64;
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
@@ -16,11 +16,14 @@ use std::sync::Arc;
 
 /// Number of replaced addresses that are remembered. An IPv6 address costs 128 encryptions.
 const MAX_REMEMBERED: usize = 1 << 16;
-const KEY_BYTES: usize = 32;
 
 /// The secret key: 64 hexadecimal digits as text.
 #[derive(Clone, PartialEq, Eq)]
-pub struct AnonymiserKey([u8; KEY_BYTES]);
+pub struct AnonymiserKey {
+    cipher: [u8; 16],
+    /// The pad is this block, encrypted.
+    pad: [u8; 16],
+}
 
 impl fmt::Debug for AnonymiserKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,20 +35,11 @@ impl FromStr for AnonymiserKey {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.strip_prefix("0x").unwrap_or(text);
-        let is_key = digits.len() == 2 * KEY_BYTES && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        if !is_key {
-            return Err(format!("a key has {} hexadecimal digits", 2 * KEY_BYTES));
-        }
-        let mut key = [0; KEY_BYTES];
-        for (byte, pair) in key.iter_mut().zip(digits.as_bytes().chunks(2)) {
-            // All digits are hexadecimal, so nothing is left out.
-            *byte = pair
-                .iter()
-                .filter_map(|digit| char::from(*digit).to_digit(16))
-                .fold(0, |byte, digit| byte << 4 | clamp_to_u8(digit));
-        }
-        Ok(Self(key))
+        let bytes = parse_hexadecimal(text.strip_prefix("0x").unwrap_or(text)).unwrap_or_default();
+        let key = bytes
+            .split_first_chunk()
+            .and_then(|(cipher, pad)| Some(Self { cipher: *cipher, pad: pad.try_into().ok()? }));
+        key.ok_or_else(|| "a key has 64 hexadecimal digits".to_owned())
     }
 }
 
@@ -65,14 +59,9 @@ impl fmt::Debug for RecordAnonymiser {
 
 impl RecordAnonymiser {
     pub fn new(key: &AnonymiserKey) -> Self {
-        let (of_cipher, of_pad) = key.0.split_at(KEY_BYTES / 2);
-        let mut of_cipher_key = [0; 16];
-        of_cipher_key.copy_from_slice(of_cipher);
-        let cipher = Aes128::new(&of_cipher_key.into());
-        let mut pad = [0; 16];
-        pad.copy_from_slice(of_pad);
-        let mut anonymiser = Self { cipher, pad, known: HashMap::new() };
-        anonymiser.pad = anonymiser.encrypt_block(pad);
+        let cipher = Aes128::new(&key.cipher.into());
+        let mut anonymiser = Self { cipher, pad: key.pad, known: HashMap::new() };
+        anonymiser.pad = anonymiser.encrypt_block(key.pad);
         anonymiser
     }
 
@@ -85,16 +74,29 @@ impl RecordAnonymiser {
     /// Replaces the addresses and the flow number of a record, and clears its MAC addresses. Its fields without a
     /// column are left out, because nobody knows what they say.
     pub fn anonymise_record(&mut self, record: &mut FlowRecord) {
-        let FlowRecord { key, outer_source, outer_destination, .. } = record;
-        for address in [&mut key.source, &mut key.destination, outer_source, outer_destination] {
+        let FlowRecord {
+            key,
+            flow_id,
+            source_mac,
+            destination_mac,
+            outer_source,
+            outer_destination,
+            foreign,
+            history,
+            ..
+        } = record;
+        let FlowKey { source, destination, .. } = key;
+        for address in [source, destination, outer_source, outer_destination] {
             *address = self.replace_address(*address);
         }
-        (record.source_mac, record.destination_mac) = ([0; 6], [0; 6]);
+        for mac in [source_mac, destination_mac] {
+            *mac = [0; 6];
+        }
         // A flow number is a hash of the addresses. Whoever knows the key of the meter could try all addresses.
-        record.flow_id = self.replace_number(record.flow_id);
-        record.history = None;
-        if let Some(foreign) = &record.foreign {
-            record.foreign = Some(Arc::new(self.anonymise_fields(foreign)));
+        *flow_id = self.replace_number(*flow_id);
+        *history = None;
+        if let Some(fields) = foreign {
+            *foreign = Some(Arc::new(self.anonymise_fields(fields)));
         }
     }
 
@@ -107,7 +109,11 @@ impl RecordAnonymiser {
         fields
     }
 
+    /// Replaces a flow number. 0 means that the exporter gave none, and stays.
     fn replace_number(&self, number: u64) -> u64 {
+        if number == 0 {
+            return number;
+        }
         let mut block = self.pad;
         for (byte, of_number) in block.iter_mut().zip(number.to_be_bytes()) {
             *byte ^= of_number;
@@ -157,6 +163,7 @@ impl RecordAnonymiser {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packetrig_flow::element::{ElementValue, FLOW_ELEMENTS};
     use proptest::prelude::*;
     use std::net::Ipv4Addr;
 
@@ -188,6 +195,48 @@ mod tests {
         for (address, wanted) in SAMPLES {
             assert_eq!(anonymiser.replace_address(mapped(address)), mapped(wanted), "{address:?}");
         }
+    }
+
+    /// The list of columns decides what an address is, so that a new one cannot be forgotten.
+    #[test]
+    fn no_address_column_keeps_its_value() {
+        let (address, mac) = (mapped([128, 11, 68, 132]), [2; 6]);
+        let foreign = ForeignFields {
+            next_hop: address,
+            bgp_next_hop: address,
+            nat_source: address,
+            nat_destination: address,
+            ..ForeignFields::default()
+        };
+        let mut record = FlowRecord {
+            source_mac: mac,
+            destination_mac: mac,
+            outer_source: address,
+            outer_destination: address,
+            foreign: Some(Arc::new(foreign)),
+            ..FlowRecord::default()
+        };
+        (record.key.source, record.key.destination) = (address, address);
+        let values = |record: &FlowRecord| -> Vec<(&str, [u8; 16])> {
+            let columns = FLOW_ELEMENTS.iter().filter_map(|element| match (element.value)(record) {
+                ElementValue::Address(address) => Some((element.name, address)),
+                ElementValue::Mac(mac) => {
+                    let mut padded = [0; 16];
+                    padded[..6].copy_from_slice(&mac);
+                    Some((element.name, padded))
+                }
+                _ => None,
+            });
+            columns.collect()
+        };
+        let before = values(&record);
+        anonymiser().anonymise_record(&mut record);
+        for ((name, before), (_, after)) in before.into_iter().zip(values(&record)) {
+            assert!(before != [0; 16] && before != after, "{name}");
+        }
+        record.flow_id = 0;
+        anonymiser().anonymise_record(&mut record);
+        assert_eq!(record.flow_id, 0, "no number");
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod collect;
 mod error;
 pub mod export;
 pub mod group;
+mod hexadecimal;
 mod intake;
 pub mod ledger;
 mod memory;

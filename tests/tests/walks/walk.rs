@@ -26,7 +26,7 @@ const TOO_BUSY: [&str; 6] = [
     "the rig could not sustain",
     "were not sent in time",
     "perhaps by the rig",
-    "the values may be wrong",
+    "the difference may be wrong",
     "no answer",
 ];
 

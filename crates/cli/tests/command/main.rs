@@ -162,6 +162,24 @@ fn flow_key_must_come_from_private_file() {
 }
 
 #[test]
+fn key_of_anonymised_replay_is_not_repeated() {
+    let key = "0123456789abcdef".repeat(4);
+    let ended = packetrig(&["flows", "replay", ".", "--export", "udp://127.0.0.1:9", "--anonymise", &key]);
+    assert_eq!(ended.code, 2, "{}", ended.remarks);
+    assert!(ended.remarks.contains("file of mode 600") && !ended.remarks.contains(&key), "{}", ended.remarks);
+}
+
+#[test]
+fn meter_of_group_with_shared_store_is_refused() {
+    let group = ["meter", "lo", "--export", "udp://127.0.0.1:9", "--group", "core", "--member", "1"];
+    for store in [["--kafka", "127.0.0.1:1/flows"], ["--clickhouse", "127.0.0.1:1/flows"]] {
+        let ended = packetrig(&[&group[..], &store].concat());
+        assert_eq!(ended.code, 2, "{}", ended.remarks);
+        assert!(ended.remarks.contains("each meter would store every packet"), "{}", ended.remarks);
+    }
+}
+
+#[test]
 fn version_is_one_line() {
     assert_eq!(packetrig(&["--version"]).results, format!("packetrig {}\n", env!("CARGO_PKG_VERSION")));
 }

@@ -1,6 +1,7 @@
 //! The key that all meters of a group share.
 
 use super::GroupError;
+use crate::hexadecimal::parse_hexadecimal;
 use hmac::{Hmac, KeyInit, Mac};
 use packetrig_sys::private_files;
 use sha2::{Digest, Sha256};
@@ -54,15 +55,6 @@ impl GroupKey {
         mac.update(bytes);
         mac
     }
-}
-
-fn parse_hexadecimal(text: &str) -> Option<Vec<u8>> {
-    // This is checked before `from_str_radix`, which would accept a sign.
-    if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 #[cfg(test)]

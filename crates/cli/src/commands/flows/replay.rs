@@ -6,31 +6,38 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::format_count;
 use crate::output::{CommandOutput, print_failure};
+use crate::secret_key::read_secret_key;
 use packetrig_flow_io::anonymise::{AnonymiserKey, RecordAnonymiser};
 use packetrig_flow_io::resend::{RecordSender, ResendError, ResentCounts};
 use packetrig_flow_store::scan::flow_files;
 use packetrig_flow_store::stored_records::{StoredRecord, for_each_record};
 use packetrig_plan::recording::ReplaySpeed;
-use packetrig_sys::{clock, private_files, signal};
+use packetrig_sys::{clock, signal};
 use std::io;
 use std::ops::ControlFlow;
-use std::path::Path;
 
 /// Longest sleep between two looks at signals and at messages that wait.
 const SIGNAL_CHECK_INTERVAL_NS: u64 = 100_000_000;
-/// Size limit of the file with the key of `--anonymise`.
-const MAX_KEY_FILE_BYTES: u64 = 256;
 
 pub(super) fn replay_records(
     arguments: &Arguments,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
+    let key = arguments
+        .anonymise
+        .as_deref()
+        .map(|file| read_secret_key::<AnonymiserKey>("--anonymise", file))
+        .transpose()?;
     let filter = arguments.filter.to_flow_filter(&*arguments.filter.read_names()?)?;
     let files = flow_files(&arguments.places)?;
     signal::latch_end_signals()?;
-    let anonymiser = arguments.anonymise.as_deref().map(read_anonymiser).transpose()?;
     let sender = RecordSender::open_target(&arguments.export, arguments.domain, arguments.biflow)?;
-    let mut replay = RecordReplay { sender, anonymiser, pace: ReplayPace::new(arguments), failure: None };
+    let mut replay = RecordReplay {
+        sender,
+        anonymiser: key.as_ref().map(RecordAnonymiser::new),
+        pace: ReplayPace::new(arguments),
+        failure: None,
+    };
     for_each_record(&files, &filter, &mut |records| replay.send_records(records))?;
     let RecordReplay { sender, failure, .. } = replay;
     let finished = failure.map_or(Ok(()), Err).and_then(|()| sender.finish_sending(clock::wall_clock_ns()));
@@ -58,15 +65,6 @@ fn summary_line(target: &str, counts: &ResentCounts) -> String {
         format_count(counts.messages),
         format_count(counts.message_bytes)
     )
-}
-
-/// Reads the key of `--anonymise`.
-fn read_anonymiser(file: &Path) -> Result<RecordAnonymiser, Error> {
-    let name = file.display();
-    let text = private_files::read_secret(file, MAX_KEY_FILE_BYTES)
-        .map_err(|why| Error::Usage(format!("cannot read the key of --anonymise in {name}: {why}")))?;
-    let key: AnonymiserKey = text.trim().parse().map_err(|why| Error::Usage(format!("{name}: {why}")))?;
-    Ok(RecordAnonymiser::new(&key))
 }
 
 struct RecordReplay {

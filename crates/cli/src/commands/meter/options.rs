@@ -5,6 +5,7 @@ use crate::args::{
 };
 use crate::error::Error;
 use crate::identity::random_number;
+use crate::secret_key::read_secret_key;
 use packetrig_flow::RecordOriginMark;
 use packetrig_flow::group::ElectionOptions;
 use packetrig_flow::parse::ParseOptions;
@@ -13,7 +14,6 @@ use packetrig_flow_io::export::{self, GroupExport};
 use packetrig_flow_io::group::{GroupKey, GroupOptions};
 use packetrig_flow_io::source::{FileOptions, ListenMethod, LiveOptions, PortLocation, ReplayPace};
 use packetrig_flow_io::{MeterInput, MeterOptions};
-use packetrig_sys::private_files;
 use packetrig_units::{Nanos, clamp_to_usize};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -63,23 +63,9 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
     Ok(MeterOptions { input: meter_input(arguments)?, parse, table, share, has_top: arguments.top })
 }
 
-/// Size limit of the file with the key of flow numbers.
-const LONGEST_KEY_FILE: u64 = 256;
-
 /// Reads the key of flow numbers from the file; zero without a file.
 fn read_flow_id_key(file: Option<&Path>) -> Result<[u64; 2], Error> {
-    let Some(path) = file else { return Ok([0; 2]) };
-    let name = path.display();
-    // A key instead of a file is refused, because every user of the machine can read command lines.
-    if name.to_string().parse::<FlowIdKey>().is_ok() {
-        let why = "--flow-id-key takes a file: on the command line every user can read the key";
-        let instead = "write it to a file of mode 600 and give its name";
-        return Err(Error::Usage(format!("{why}; {instead}")));
-    }
-    let text = private_files::read_secret(path, LONGEST_KEY_FILE)
-        .map_err(|why| Error::Usage(format!("cannot read the key of flow numbers in {name}: {why}")))?;
-    let key: Result<FlowIdKey, String> = text.trim().parse();
-    key.map(|key| key.0).map_err(|why| Error::Usage(format!("{name}: {why}")))
+    file.map_or(Ok([0; 2]), |path| read_secret_key::<FlowIdKey>("--flow-id-key", path).map(|key| key.0))
 }
 
 /// The mark of a meter in a group. Refuses options that all meters of a group cannot share.
@@ -100,6 +86,11 @@ fn group_mark(arguments: &Arguments) -> Result<Option<RecordOriginMark>, Error> 
                 "needs --format ipfix or sim: NetFlow has no field for the totals of a flow since its start",
             );
         }
+    }
+    if arguments.stores.is_any_given() {
+        return refused(
+            "cannot be combined with --kafka or --clickhouse: each meter would store every packet; let `packetrig collect` store them",
+        );
     }
     if arguments.sample > 1 {
         return refused("cannot be combined with --sample: each meter would sample different packets");

@@ -19,7 +19,7 @@ const MAX_INTERVALS: usize = 4;
 
 /// Largest offset of two meters' clocks before it is measured. A packet that is alone for twice as long is
 /// recognised without that offset.
-const MAX_CLOCK_DIFFERENCE_NS: u64 = 1_500_000_000;
+pub(super) const MAX_CLOCK_DIFFERENCE_NS: u64 = 1_500_000_000;
 /// Largest difference of one packet's times at two meters whose clocks are synchronised as usual.
 pub(super) const MAX_PACKET_JITTER_NS: u64 = 20_000_000;
 /// Time for which a landmark counts as alone if two meters chose it for different reasons: one meter knows a
@@ -29,6 +29,11 @@ const OTHER_KIND_US: u32 = 80_000;
 const UNKNOWN_CLOCK_US: u32 = 40_000;
 /// Packets closer together than this cannot be distinguished by their times.
 const INDISTINGUISHABLE_PACKETS_US: u32 = 2_000;
+
+/// Returns whether a packet that is alone for so long is recognised by its content, whatever the clocks say.
+pub(super) const fn is_known_by_content(alone_us: u32) -> bool {
+    alone_us as u64 * 1000 >= 2 * MAX_CLOCK_DIFFERENCE_NS
+}
 
 /// Interval from one position to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -356,7 +361,7 @@ impl KnownLandmark {
             _ => return None,
         };
         let alone_ns = u64::from(alone_us) * 1000;
-        if alone_ns >= 2 * MAX_CLOCK_DIFFERENCE_NS {
+        if is_known_by_content(alone_us) {
             return (apart_ns < MAX_CLOCK_DIFFERENCE_NS).then_some(LandmarkMatch::ByContent);
         }
         let has_clocks = meter == self.meter

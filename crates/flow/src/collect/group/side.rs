@@ -1,7 +1,7 @@
 //! Known intervals of one direction of a flow of a group.
 
 use super::clocks::MeterClocks;
-use super::line::{Line, MAX_PACKET_JITTER_NS, PlacedEnd};
+use super::line::{Line, MAX_CLOCK_DIFFERENCE_NS, MAX_PACKET_JITTER_NS, PlacedEnd, is_known_by_content};
 use super::times::{SharedTimeIntervals, TimeSpan};
 use crate::history::{CountTotals, DirectionHistory, FlowHistory, Landmark, LandmarkKind, RecordClaim};
 
@@ -10,8 +10,6 @@ const MAX_LINES_PER_DIRECTION: usize = 8;
 /// Maximum number of records that wait until their position is known.
 const MAX_WAITING_RECORDS: usize = 2;
 
-/// Largest difference of one packet's times at two meters if the offset of their clocks is unknown.
-const MAX_CLOCK_DIFFERENCE_NS: u64 = 1_500_000_000;
 /// Shortest silence before a flow that begins after a silence.
 const MIN_SILENCE_NS: u64 = 400_000_000;
 
@@ -93,12 +91,12 @@ impl SideReport {
         self.direction.landmarks.iter().filter(|landmark| landmark.at_ns > 0)
     }
 
-    /// Returns whether its packets can be told apart by what they carry. Packets that are alike are told by their times, so lines of
-    /// them may have been joined wrongly.
+    /// Returns whether its packets can be told apart by what they carry. Packets that are alike are told by their
+    /// times, so lines of them may have been joined wrongly.
     fn has_distinct_packets(&self) -> bool {
         // The last packet before a silence is alone for that silence only, whatever its flow carries.
         let mut chosen = self.landmarks().filter(|landmark| landmark.kind != LandmarkKind::Last);
-        chosen.all(|landmark| u64::from(landmark.alone_us) * 1000 >= 2 * MAX_CLOCK_DIFFERENCE_NS)
+        chosen.all(|landmark| is_known_by_content(landmark.alone_us))
     }
 
     /// Returns the times of its first and last packet, in common time.
