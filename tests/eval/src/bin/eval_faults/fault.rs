@@ -6,6 +6,8 @@ use std::fmt;
 
 /// Machines that join at once.
 pub(crate) const BURST: u64 = 12;
+/// Machines that join two processors at once: with the four of the fleet they are a hundred.
+const CROWD: u64 = 96;
 /// Shorter than the time after which a node that nobody hears gives its run up (30 s), and longer.
 const SHORT_CUT_S: u64 = 5;
 const LONG_CUT_S: u64 = 35;
@@ -193,6 +195,9 @@ const KINDS: [DrawFault; 13] = [
 pub(crate) const LATER_FROM: u64 = 300;
 /// How many of them there are in a whole campaign.
 pub(crate) const LATER: u64 = 40;
+/// Behind them: a crowd in each phase.
+pub(crate) const CROWD_FROM: u64 = LATER_FROM + LATER;
+pub(crate) const CROWDS: u64 = RunPhase::ALL.len() as u64;
 
 const LATER_KINDS: [(DrawFault, Option<RunPhase>); 4] = [
     (|_, _| InjectedFault::NumberReused, None),
@@ -212,6 +217,10 @@ impl Trial {
     /// The trial with this number: the same whenever the seed is. Each kind of fault meets each phase.
     pub(crate) fn draw(seed: u64, index: u64) -> Self {
         let mut draw = Draw::of(seed, index);
+        if let Some(number) = index.checked_sub(CROWD_FROM) {
+            let (fault, phase) = (InjectedFault::JoinBurst(CROWD), turn(&RunPhase::ALL, number));
+            return Self { index, fault, phase, next_run_after_s: 0, after_frames: draw.within(300, 2500) };
+        }
         let later = index.checked_sub(LATER_FROM);
         let kinds = later.map_or(KINDS.len(), |_| LATER_KINDS.len()) as u64;
         let number = later.unwrap_or(index);

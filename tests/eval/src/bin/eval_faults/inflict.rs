@@ -1,7 +1,7 @@
 //! Makes a fault happen to a fleet, and ends it.
 
 use crate::control_link::LinkConditions;
-use crate::fault::{CutDirections, FullDisk, InjectedFault, Links, Trial, Victim};
+use crate::fault::{BURST, CutDirections, FullDisk, InjectedFault, Links, Trial, Victim};
 use crate::fleet::{DiskName, Fleet};
 use crate::network::{NODES, Network};
 use crate::run::{RunProcess, RunRequest};
@@ -17,7 +17,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 const RESTART_NS: u64 = SECOND_NS;
 /// A fault that lasts as long as the run ends after this at the latest.
 const LONGEST_NS: u64 = 60 * SECOND_NS;
-/// Machines that have not joined by then have given up.
+/// Machines that have not joined by then have given up: so long for each [`BURST`] of them, which share two processors.
 const JOIN_NS: u64 = 30 * SECOND_NS;
 /// Frames of a second controller's run, of each sender.
 const SECOND_FRAMES: u64 = 500;
@@ -125,10 +125,14 @@ impl Infliction {
             | InjectedFault::ServeBeside => {}
         }
         self.ended_ns = Some(clock::monotonic_ns());
-        if let InjectedFault::JoinBurst(_) = self.fault {
+        if let InjectedFault::JoinBurst(count) = self.fault {
             let left_out = self.names_joining.iter().filter(|name| !has_joined(fleet, name));
             self.not_joined = left_out.map(|name| fleet.last_words(name)).collect();
             fleet.end_joining(&self.names_joining)?;
+            if count > BURST {
+                // A crowd takes all processor time until it is gone.
+                self.ended_ns = Some(clock::monotonic_ns());
+            }
         }
         Ok(())
     }
@@ -150,8 +154,9 @@ impl Infliction {
                 run_has_ended || lasted_ns >= LONGEST_NS
             }
             InjectedFault::DiskFull(_, seconds) => run_has_ended || lasted_ns >= seconds * SECOND_NS,
-            InjectedFault::JoinBurst(_) => {
-                self.names_joining.iter().all(|name| has_joined(fleet, name)) || lasted_ns >= JOIN_NS
+            InjectedFault::JoinBurst(count) => {
+                let limit_ns = JOIN_NS * count.div_ceil(BURST);
+                self.names_joining.iter().all(|name| has_joined(fleet, name)) || lasted_ns >= limit_ns
             }
         }
     }

@@ -18,7 +18,7 @@ mod summary;
 mod witness;
 
 use anyhow::Context;
-use fault::{LATER, LATER_FROM, Trial};
+use fault::{CROWD_FROM, CROWDS, LATER, LATER_FROM, Trial};
 use fleet::Fleet;
 use network::Network;
 use packetrig_eval::output::Output;
@@ -37,7 +37,7 @@ fn main() -> anyhow::Result<()> {
     let directory = directory("faults");
     let mut output = Output::new("faults", &directory, effort)?;
     let file = directory.join("trials.jsonl");
-    let wanted = if effort.quick { wanted(60, LATER / 5) } else { wanted(LATER_FROM, LATER) }?;
+    let wanted = if effort.quick { wanted(60, LATER / 5, 1) } else { wanted(LATER_FROM, LATER, CROWDS) }?;
     let known = record::finished(&file, seed)?;
     let left: Vec<u64> = wanted.iter().copied().filter(|index| !known.contains_key(index)).collect();
     output.say(&format!(
@@ -55,10 +55,13 @@ fn main() -> anyhow::Result<()> {
 }
 
 /// Numbers of trials.
-fn wanted(count: u64, later: u64) -> anyhow::Result<Vec<u64>> {
+fn wanted(count: u64, later: u64, crowds: u64) -> anyhow::Result<Vec<u64>> {
     match std::env::var("EVAL_TRIALS") {
         Ok(list) => list.split(',').map(|number| number.trim().parse().context("EVAL_TRIALS")).collect(),
-        Err(_) => Ok((0..count).chain(LATER_FROM..LATER_FROM + later).collect()),
+        Err(_) => Ok((0..count)
+            .chain(LATER_FROM..LATER_FROM + later)
+            .chain(CROWD_FROM..CROWD_FROM + crowds)
+            .collect()),
     }
 }
 

@@ -5,7 +5,7 @@ use packetrig_eval::output::{Output, Table};
 use serde_json::Value;
 
 /// Kinds of fault, by how their names begin.
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 12] = [
     "kill",
     "stop",
     "cut",
@@ -15,6 +15,7 @@ const KINDS: [&str; 11] = [
     "disk full",
     "reboot",
     "12 join",
+    "96 join",
     "second controller",
     "serve beside",
 ];
