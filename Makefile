@@ -41,8 +41,10 @@ demo: ## Set up, build, and run transmitter -> device -> receiver in an embedded
 test: ## What a contributor runs: formatting, lints, dependencies, docs, and the tests in a private lab (CHANGED=1: only tests that a change reaches)
 	@$(if $(CHANGED),scripts/steps.sh test-changed check-fmt test-changed,scripts/steps.sh test setup-test check-fmt check-scripts check-deps build-tests test-lab lint check-docs)
 
+# The slow tests leave a processor idle half of the time; what else there is to do takes that.
 test-all: ## What CI runs: `make test`, then foreign clients, fleets of seven nodes, and guests with another kernel
-	@scripts/steps.sh test-all test setup-all test-slow test-guest test-guest-fleet test-report
+	@scripts/steps.sh test-all setup-all check-fmt check-scripts check-deps build-tests test-lab \
+		test-slow+test-guest+test-guest-fleet+lint+check-docs test-report
 
 # One build and one run; `changed.py` prints nothing for cargo if the change reaches everything.
 test-changed:

@@ -1,26 +1,62 @@
 #!/bin/sh
 # steps.sh TITLE TARGET…: makes these targets one after another, also after one has failed, and prints at the end how long
 # each took, which took longer than tests/budget.toml allows, and which failed. Fails if one did.
+#
+# `FIRST+SECOND+THIRD`: SECOND, then THIRD, are made beside FIRST with a lower priority, for a FIRST that leaves processors idle. What
+# they print follows what FIRST prints.
 set -u
 title=$1
 shift
 table=
 failed=
+kept=$(mktemp -d)
+trap 'rm -rf "$kept"' EXIT
+# A FIRST that is built by cargo takes cargo's lock before the others want it.
+head_start_s=15
 
 # budget_of STEP: its seconds on the reference machine, with empty caches.
 budget_of() { sed -n '/^\[steps\]/,/^\[[^s]/s/^'"$1"' *= *\([0-9]*\).*/\1/p' tests/budget.toml; }
 
-began=$(date +%s)
-for step in "$@"; do
-    printf '\n== %s: %s\n' "$title" "$step"
+# make_step STEP: keeps its seconds and its outcome in files.
+make_step() {
     start=$(date +%s)
-    if ${MAKE:-make} --no-print-directory "$step"; then outcome=ok; else outcome=FAILED failed="$failed $step"; fi
-    seconds=$(($(date +%s) - start))
-    budget=$(budget_of "$step")
+    if ${MAKE:-make} --no-print-directory "$1"; then outcome=ok; else outcome=FAILED; fi
+    echo "$(($(date +%s) - start)) $outcome" >"$kept/$1.outcome"
+}
+
+# make_beside STEP…: one after another, with a lower priority; what each prints goes to a file.
+make_beside() {
+    sleep "$head_start_s"
+    renice -n 5 -p "$(sh -c 'echo $PPID')" >/dev/null
+    for step in "$@"; do make_step "$step" >"$kept/$step.log" 2>&1; done
+}
+
+# note_step STEP: its line of the table. Budgets are of steps that have the machine for themselves.
+note_step() {
+    read -r seconds outcome <"$kept/$1.outcome"
+    [ "$outcome" = ok ] || failed="$failed $1"
+    budget=$([ -n "$2" ] || budget_of "$1")
     over=
     if [ -n "$budget" ] && [ "$seconds" -gt "$budget" ]; then over="  over its budget of $budget s"; fi
-    table="$table$(printf '%6d s  %-6s  %s' "$seconds" "$outcome" "$step")$over
+    table="$table$(printf '%6d s  %-6s  %s' "$seconds" "$outcome" "$1")$2$over
 "
+}
+
+began=$(date +%s)
+for steps in "$@"; do
+    first=${steps%%+*}
+    beside=$(echo "${steps#"$first"}" | tr + ' ')
+    printf '\n== %s: %s\n' "$title" "$(echo "$steps" | sed 's/+/, beside it /; s/+/, then /g')"
+    # shellcheck disable=SC2086 # a list of steps
+    [ -z "$beside" ] || make_beside $beside &
+    make_step "$first"
+    wait
+    note_step "$first" ""
+    for step in $beside; do
+        printf '\n== %s: %s\n' "$title" "$step"
+        cat "$kept/$step.log"
+        note_step "$step" ", beside $first"
+    done
 done
 printf '\n== %s: %d s\n%s' "$title" "$(($(date +%s) - began))" "$table"
 [ -z "$failed" ] || { printf '%s failed:%s\n' "$title" "$failed"; exit 1; }
