@@ -23,7 +23,7 @@ const MAX_MESSAGE_WAIT: Nanos = Nanos::from_millis(2);
 /// Wait for a record, which is usually saved within this time. After that the loop reads messages again.
 const RECORD_SAVE_WAIT: Nanos = Nanos::from_millis(10);
 
-/// If one loop iteration is delayed by this much, the process counts as stopped during it.
+/// If the time between two events is this much longer than the loop waited, the process counts as stopped in between.
 const STANDSTILL_THRESHOLD: Nanos = Nanos::from_secs(1);
 
 /// Receives the events of a run; if the run has senders, on a separate thread: the function may wait for a terminal.
@@ -118,6 +118,8 @@ pub(crate) fn control_run<E: Endpoint>(
         services,
         user,
         waiting: VecDeque::new(),
+        decided: now(),
+        longest_wait: Nanos::ZERO,
         is_recording: false,
         began: None,
         times: RunTimes::default(),
@@ -134,6 +136,10 @@ struct ControlLoop<'a, 'u, E> {
     /// Actions that the machine has decided, with the time of the decision. They are performed once the record
     /// before them is saved.
     waiting: VecDeque<(MonoTime, ControllerAction)>,
+    /// Time of the latest event.
+    decided: MonoTime,
+    /// Time for which this loop itself waits between two events.
+    longest_wait: Nanos,
     is_recording: bool,
     /// Time of the first event.
     began: Option<MonoTime>,
@@ -143,7 +149,6 @@ struct ControlLoop<'a, 'u, E> {
 impl<E: Endpoint> ControlLoop<'_, '_, E> {
     fn run_control_loop(&mut self) -> Result<(), Error> {
         self.feed_event(ControllerEvent::Begin)?;
-        let mut heard = now();
         // The machine has a deadline as long as the run is not over.
         while let Some(deadline) = self.machine.next_deadline() {
             while let Some(news) = self.services.next_local_event()? {
@@ -155,16 +160,8 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             let comes_beside = self.machine.is_collecting() || self.is_recording;
             let turn = if comes_beside { MAX_MESSAGE_WAIT } else { self.user.turn };
             let turn = deadline.since(now()).min(turn);
+            self.longest_wait = turn;
             let envelope = self.endpoint.receive_message(turn);
-            // The whole iteration is measured, because the process may be stopped at any point in it.
-            let here = now();
-            let stood_still = here.since(heard).saturating_sub(turn);
-            heard = here;
-            // A process that was stopped has not received its nodes' messages: their silence during that time means
-            // nothing.
-            if stood_still > STANDSTILL_THRESHOLD {
-                self.feed_event(ControllerEvent::StoodStill(stood_still))?;
-            }
             let event = envelope.and_then(|envelope| self.dispatch_message(envelope));
             self.feed_event(event.unwrap_or(ControllerEvent::Tick))?;
             for trouble in self.endpoint.take_problems() {
@@ -222,6 +219,18 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
     fn feed_event(&mut self, event: ControllerEvent) -> Result<(), Error> {
         // Events carry the time of the decision, even if writing the record before them takes a while.
         let at = now();
+        let stood_still = at.since(self.decided).saturating_sub(self.longest_wait);
+        self.decided = at;
+        // A process that was stopped has not received its nodes' messages: their silence during that time means nothing.
+        // It may be stopped anywhere, so the machine hears of it before any other event of a later time.
+        if stood_still > STANDSTILL_THRESHOLD {
+            self.decide(ControllerEvent::StoodStill(stood_still), at)?;
+        }
+        self.decide(event, at)
+    }
+
+    /// Lets the machine decide, and performs its actions.
+    fn decide(&mut self, event: ControllerEvent, at: MonoTime) -> Result<(), Error> {
         for action in self.machine.handle_event(event, at) {
             // A lease does not wait for a record: otherwise nodes would stop sending because of a slow disk.
             if matches!(action, ControllerAction::Grant(..)) {
@@ -315,3 +324,6 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         (self.user.on_event)(&event);
     }
 }
+
+#[cfg(test)]
+mod tests;
