@@ -1,5 +1,6 @@
 //! The command line as typed: the words and values that it accepts. `commands` gives them their meaning.
 
+mod alerts;
 mod capture;
 mod collect;
 mod criteria;
@@ -33,6 +34,7 @@ mod tap;
 mod test;
 mod watch;
 
+pub(crate) use alerts::AlertArgs;
 pub(crate) use capture::{CaptureArgs, DirectionArg, ReceiverArg};
 pub(crate) use collect::CollectArgs;
 pub(crate) use criteria::CriteriaFlags;

@@ -4,6 +4,7 @@
 //! Results go to standard output, remarks and progress to standard error. Each way to end has its exit code (`exit`).
 #![forbid(unsafe_code)]
 
+mod alerts;
 mod archive;
 mod args;
 mod commands;

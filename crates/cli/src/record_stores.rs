@@ -3,7 +3,7 @@
 use crate::args::RecordStoreArgs;
 use crate::error::Error;
 use packetrig_flow_store::StoreTarget;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 impl RecordStoreArgs {
     /// Returns the stores. Reads the password file, so it comes before the program gives up its rights.
@@ -16,9 +16,8 @@ impl RecordStoreArgs {
             let mut target: StoreTarget = with_scheme("clickhouse", text).parse()?;
             // Other programs could read a password on the command line or in the environment, so the user names a
             // file with it.
-            let of_environment = std::env::var_os("PACKETRIG_CLICKHOUSE_PASSWORD_FILE").map(PathBuf::from);
-            if let Some(path) = self.clickhouse_password_file.as_ref().or(of_environment.as_ref()) {
-                target.set_password(read_password(path)?)?;
+            if let Some(path) = self.password_file() {
+                target.set_password(read_password(&path)?)?;
             }
             targets.push(target);
         }

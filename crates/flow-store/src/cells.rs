@@ -10,7 +10,7 @@ mod pages;
 
 pub use coded::CodedCells;
 
-use packetrig_flow::element::ElementKind;
+use packetrig_flow::element::{ElementKind, ElementValue};
 use pages::{ByteValue, PagedColumn};
 use parquet::basic::{LogicalType, TimeUnit, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -33,6 +33,23 @@ pub enum ColumnCells {
 }
 
 impl ColumnCells {
+    /// The values of a column of this kind. A value of another kind becomes zero.
+    pub(super) fn from_values<'a>(kind: ElementKind, values: impl Iterator<Item = ElementValue<'a>>) -> Self {
+        match kind {
+            ElementKind::Unsigned(_) | ElementKind::Time => Self::Numbers(
+                values
+                    .map(|value| if let ElementValue::Number(number) = value { number } else { 0 })
+                    .collect(),
+            ),
+            ElementKind::Flag => Self::Flags(values.map(|value| value == ElementValue::Flag(true)).collect()),
+            ElementKind::Address => Self::Addresses(values.map(address_of_value).collect::<Vec<_>>().into()),
+            ElementKind::Mac => Self::Macs(values.map(mac_of_value).collect::<Vec<_>>().into()),
+            ElementKind::Word | ElementKind::Fields => {
+                Self::Words(values.map(word_of_value).collect::<Vec<_>>().into())
+            }
+        }
+    }
+
     /// The number in a row; zero if there is none.
     pub fn number_at(&self, row: usize) -> u64 {
         match self {
@@ -63,6 +80,27 @@ impl ColumnCells {
     /// The word in a row; empty if there is none.
     pub fn word_at(&self, row: usize) -> &str {
         if let Self::Words(cells) = self { cells.get(row).map_or("", |word| word) } else { "" }
+    }
+}
+
+const fn address_of_value(value: ElementValue<'_>) -> [u8; 16] {
+    if let ElementValue::Address(bytes) = value { bytes } else { [0; 16] }
+}
+
+const fn mac_of_value(value: ElementValue<'_>) -> [u8; 6] {
+    if let ElementValue::Mac(bytes) = value { bytes } else { [0; 6] }
+}
+
+/// A word, or other fields as the JSON that files have: without fields it is empty.
+fn word_of_value(value: ElementValue<'_>) -> Box<str> {
+    match value {
+        ElementValue::Word(word) => word.into(),
+        ElementValue::Fields(fields) if !fields.is_empty() => {
+            let mut text = String::new();
+            fields.append_json(&mut text);
+            text.into()
+        }
+        _ => Box::default(),
     }
 }
 

@@ -36,6 +36,9 @@ pub enum Error {
     /// A file that has no valid names.
     #[error("{} is not a valid names file: {why}", path.display())]
     Names { path: PathBuf, why: String },
+    /// Events of alerts that reached a place too late or not at all.
+    #[error("{count} events of alerts were not delivered")]
+    UndeliveredAlerts { count: u64 },
     /// Records that cannot be written as Parquet.
     #[error("cannot encode flow records as Parquet: {0}; this is a bug in packetrig")]
     Encode(parquet::errors::ParquetError),
@@ -53,7 +56,7 @@ impl Error {
             | Self::GivenUp
             | Self::Names { .. }
             | Self::Target { .. } => Blame::Usage,
-            Self::Network { .. } => Blame::World,
+            Self::Network { .. } | Self::UndeliveredAlerts { .. } => Blame::World,
             Self::Refused { .. } | Self::OutOfSequence { .. } => Blame::Peer,
             Self::Encode(_) => Blame::Bug,
         }

@@ -23,6 +23,7 @@ pub(super) use ranges::ValueRange;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 pub use terms::{FILTER_TERMS, FilterTerm, NfdumpRelation, TermSyntax, UNSUPPORTED_FILTER_TERMS};
+pub(crate) use values::parse_count;
 
 /// Selects records. The default selects all.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -334,6 +334,11 @@ fn read_bytes<const N: usize>(key: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 impl FlowGrouping {
+    /// The grouping of all records into one group.
+    pub fn everything() -> Self {
+        Self { parts: Vec::new(), names: Arc::default() }
+    }
+
     /// The same grouping with names, which parts such as `src-country` need.
     pub fn with_names(self, names: &Arc<FlowNames>) -> Result<Self, InvalidGrouping> {
         let missing = self.parts.iter().find_map(|part| match part {

@@ -14,6 +14,7 @@
 //! Invariant: a record that was offered to a sink is counted as stored, lost or waiting ([`KeptCounts`]).
 #![forbid(unsafe_code)]
 
+pub mod alert;
 pub mod cells;
 mod checksum;
 pub mod clickhouse;
@@ -26,6 +27,7 @@ pub mod filter;
 mod finished;
 mod group_writer;
 pub mod grouping;
+mod http;
 pub mod json;
 pub mod kafka;
 mod key_hash;

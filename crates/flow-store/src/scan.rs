@@ -12,6 +12,7 @@ mod selection;
 
 use super::Error;
 use super::cells::ColumnCells;
+use super::columns::{ExporterRow, FlowColumn, flow_columns};
 use super::encode::WritableTable;
 use super::filter::FlowFilter;
 use super::replacement::{is_replacement_note, leave_out_replaced_files};
@@ -58,6 +59,16 @@ pub(super) struct RowPlace {
 }
 
 impl RowChunk {
+    /// Some columns of records that are in no file.
+    pub(super) fn from_rows(rows: &[ExporterRow], columns: &[&'static str]) -> Self {
+        let columns = columns.iter().map(|&name| {
+            let column = flow_columns().iter().find(|column| column.name == name);
+            (name, column.map_or(ColumnCells::Missing, |column| column_cells(column, rows)))
+        });
+        let columns = columns.collect();
+        Self { rows: rows.len(), first: RowPlace { file: 0, group: 0, row: 0 }, columns }
+    }
+
     /// The place of a row of the chunk.
     pub(super) const fn row_place(&self, row: usize) -> RowPlace {
         RowPlace { row: self.first.row + row, ..self.first }
@@ -68,6 +79,10 @@ impl RowChunk {
         let found = self.columns.iter().find(|(known, _)| *known == name);
         found.map_or(&ColumnCells::Missing, |(_, cells)| cells)
     }
+}
+
+fn column_cells(column: &FlowColumn, rows: &[ExporterRow]) -> ColumnCells {
+    ColumnCells::from_values(column.kind, rows.iter().map(|row| column.value_in_row(row)))
 }
 
 /// A span of time for the start of flows: nanoseconds since 1970, `to_ns` exclusive.

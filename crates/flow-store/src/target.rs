@@ -1,5 +1,6 @@
 //! Targets for flow records, as users write them.
 
+use super::alert::{AlertOptions, AlertSink};
 use super::clickhouse::{ClickHouseOptions, ClickHouseSink};
 use super::kafka::{KafkaOptions, KafkaSink};
 use super::{Error, ParquetOptions, ParquetSink, RecordSink};
@@ -13,6 +14,8 @@ pub enum StoreTarget {
     Directory(ParquetOptions),
     Kafka(KafkaOptions),
     ClickHouse(ClickHouseOptions),
+    /// Rules that watch the records; nothing is stored.
+    Alerts(AlertOptions),
 }
 
 impl StoreTarget {
@@ -39,6 +42,7 @@ impl StoreTarget {
             Self::Directory(options) => Box::new(ParquetSink::new(options)?),
             Self::Kafka(options) => Box::new(KafkaSink::new(options)),
             Self::ClickHouse(options) => Box::new(ClickHouseSink::new(options)?),
+            Self::Alerts(options) => Box::new(AlertSink::new(options)?),
         })
     }
 }
@@ -126,6 +130,7 @@ impl fmt::Display for StoreTarget {
             Self::ClickHouse(options) => {
                 write!(f, "clickhouse://{}/{}.{}", options.address, options.database, options.table)
             }
+            Self::Alerts(_) => f.write_str("alerts"),
         }
     }
 }

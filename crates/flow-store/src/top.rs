@@ -105,7 +105,7 @@ pub struct TopAnswer {
     pub files_have_changed: bool,
 }
 
-const TOP_COLUMNS: [&str; 8] = [
+pub(super) const TOP_COLUMNS: [&str; 8] = [
     "flowStartNanoseconds",
     "flowEndNanoseconds",
     "packetDeltaCount",
@@ -153,7 +153,7 @@ fn count_groups(
     question: &TopQuestion,
     bound: usize,
 ) -> Result<CountedGroups, Error> {
-    let scan = TopScan { grouping: &question.grouping, filter, reverse: filter.to_reversed() };
+    let scan = TopScan::new(&question.grouping, filter);
     let wanted = [&question.grouping.needed_columns()[..], &TOP_COLUMNS[..]].concat();
     let mut counter = GroupCounter::new(question, bound, terms.reader_count());
     loop {
@@ -183,15 +183,19 @@ enum FlowDirection {
 }
 
 /// The question of one scan.
-struct TopScan<'a> {
+pub(super) struct TopScan<'a> {
     grouping: &'a FlowGrouping,
     filter: &'a FlowFilter,
     reverse: FlowFilter,
 }
 
-impl TopScan<'_> {
+impl<'a> TopScan<'a> {
+    pub(super) fn new(grouping: &'a FlowGrouping, filter: &'a FlowFilter) -> Self {
+        Self { grouping, filter, reverse: filter.to_reversed() }
+    }
+
     /// The records that are scanned, once for both directions: a record with either half is selected, and each half is filtered again.
-    fn selection(&self) -> FlowFilter {
+    pub(super) fn selection(&self) -> FlowFilter {
         if self.grouping.distinguishes_direction() {
             self.filter.or(&self.reverse)
         } else {
@@ -201,7 +205,12 @@ impl TopScan<'_> {
 
     /// Calls `add` with the key and the sum of each half of a record that is selected.
     // Generic, so that the call in the inner loop is inlined.
-    fn count_chunk(&self, chunk: &RowChunk, rows: &[usize], add: &mut impl FnMut(&[u8], GroupSum)) {
+    pub(super) fn count_chunk(
+        &self,
+        chunk: &RowChunk,
+        rows: &[usize],
+        add: &mut impl FnMut(&[u8], GroupSum),
+    ) {
         // Both halves of a record have the same key, so a record is counted once and filtered as a whole.
         if !self.grouping.distinguishes_direction() {
             return self.count_rows(chunk, rows, FlowDirection::Both, add);

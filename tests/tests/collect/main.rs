@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod again;
+mod alerts;
 mod event_log;
 mod foreign;
 mod group;

@@ -31,6 +31,8 @@ pub(crate) struct CollectArgs {
     pub(crate) keep: super::KeepArgs,
     #[command(flatten)]
     pub(crate) stores: super::RecordStoreArgs,
+    #[command(flatten)]
+    pub(crate) alerts: super::AlertArgs,
     /// Forward all received datagrams to another collector, unchanged but with this machine's source
     /// address; repeat for more
     #[arg(long, value_name = "udp://HOST:PORT")]

@@ -121,6 +121,8 @@ pub(crate) struct MeterArgs {
     pub(crate) keep: super::KeepArgs,
     #[command(flatten)]
     pub(crate) stores: super::RecordStoreArgs,
+    #[command(flatten)]
+    pub(crate) alerts: super::AlertArgs,
     /// Stop after this time; a number alone is seconds [default: when interrupted, or at the end of the files]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,

@@ -19,6 +19,18 @@ pub(crate) struct RecordStoreArgs {
 }
 
 impl RecordStoreArgs {
+    /// The files that are read for the stores.
+    pub(crate) fn read_files(&self) -> impl Iterator<Item = PathBuf> {
+        self.password_file().into_iter()
+    }
+
+    /// The file with the password of the ClickHouse user.
+    pub(crate) fn password_file(&self) -> Option<PathBuf> {
+        let of_environment = || std::env::var_os("PACKETRIG_CLICKHOUSE_PASSWORD_FILE").map(PathBuf::from);
+        self.clickhouse.as_ref()?;
+        self.clickhouse_password_file.clone().or_else(of_environment)
+    }
+
     /// Returns true if records go to a store over the network.
     pub(crate) const fn is_any_given(&self) -> bool {
         self.kafka.is_some() || self.clickhouse.is_some()

@@ -7,6 +7,7 @@ mod sinks;
 
 use super::flows::directory_limits;
 use super::is_interrupted;
+use crate::alerts;
 use crate::args::CollectArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -19,6 +20,7 @@ use packetrig_flow::collect::{
 use packetrig_flow_io::collect::{
     CollectLedger, CollectOptions, IntakeCounts, LedgerReader, ListenAddress, RunningCollector, TlsFiles,
 };
+use packetrig_flow_store::alert::{AlertCounts, AlertCountsReader};
 use packetrig_flow_store::{self, recall::RecentRecords};
 use packetrig_program::metrics::MetricsResponder;
 use packetrig_sys::{clock, signal};
@@ -49,14 +51,16 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
         limits,
         is_live: arguments.files.is_empty() || !arguments.listen.is_empty(),
         stores: &arguments.stores,
+        alerts: &arguments.alerts,
     })?;
     let mut options = collector_options_from_arguments(arguments)?;
-    if sinks.is_empty() && !arguments.quiet {
+    if !sinks.stores_records() && !arguments.quiet {
         print_remark(
             "collect: records are counted but not stored; give --directory, --kafka or --clickhouse to store them",
         );
     }
     let accounts = sinks.accounts();
+    let alerts = sinks.alert_counts();
     signal::latch_end_signals()?;
     // This comes before the collector starts: the first records to arrive may be records that a meter sends again.
     let known = recall_flows_or_warn(arguments, &mut options);
@@ -66,7 +70,7 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
         print_remark(format_args!("collect: listening at {bound}"));
     }
     let reading = collecting.ledger_reader();
-    let responder = match serve_metrics(arguments, &reading, &accounts) {
+    let responder = match serve_metrics(arguments, &reading, &accounts, &alerts) {
         Ok(responder) => responder,
         Err(error) => {
             // Ends the threads and the sinks first, so that nothing writes after the error message.
@@ -80,7 +84,9 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
     drop(responder);
     // The order matters: the ledger is complete when the listeners have ended, the sinks when they have stored what waits.
     let (ledger, sinks) = collecting.stop_and_join()?;
-    print_result(&ledger, &sinks.close_all_sinks(), arguments, output)
+    let sinks = sinks.close_all_sinks();
+    // The last alerts are raised when the sinks are closed.
+    print_result(&ledger, &sinks, &alerts.read_counts(), arguments, output)
 }
 
 /// Reads the flows of meter groups from the directory: records that meters send again after a restart must not be
@@ -138,7 +144,7 @@ fn show_progress_until_end(
             let ledger = reading.read_ledger();
             live.show_progress_line(
                 Nanos::new(ledger.elapsed_ns),
-                show::progress_line(&ledger, last.as_ref(), &accounts.read_counts()),
+                show::progress_line(&ledger, last.as_ref(), accounts),
             );
             last = Some(ledger);
         }
@@ -176,13 +182,14 @@ impl ReportedRefusals {
 fn print_result(
     ledger: &CollectLedger,
     stored: &[SinkStoredCounts],
+    alerts: &[AlertCounts],
     arguments: &Arguments,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     if arguments.json {
-        output.write_json(&show::collector_report(ledger, stored))?;
+        output.write_json(&show::collector_report(ledger, stored, alerts))?;
     } else {
-        output.write_text(show::report_tables(ledger, stored));
+        output.write_text(show::report_tables(ledger, stored) + &alerts::counts_table(alerts));
     }
     for intake in ledger.intake.iter().filter(|intake| intake.is_damaged_file()) {
         print_failure(show::damage_text(intake));
@@ -199,12 +206,14 @@ fn serve_metrics(
     arguments: &Arguments,
     reading: &LedgerReader,
     accounts: &SinkAccounts,
+    alerts: &AlertCountsReader,
 ) -> Result<Option<MetricsResponder>, Error> {
     let Some(listen) = arguments.metrics else { return Ok(None) };
     let reading = reading.clone();
-    let accounts = accounts.clone();
+    let (accounts, alerts) = (accounts.clone(), alerts.clone());
     let responder = MetricsResponder::start_serving(listen.0, move || {
         show::metrics_text(&reading.read_ledger(), &accounts.read_counts())
+            + &alerts::metrics_text("packetrig_collect_alert_", &alerts.read_counts())
     })?;
     print_remark(format_args!("collect: metrics at http://{}/metrics", responder.address()));
     Ok(Some(responder))

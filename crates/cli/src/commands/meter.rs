@@ -7,6 +7,7 @@ mod top;
 
 use super::flows::directory_limits;
 use super::is_interrupted;
+use crate::alerts;
 use crate::args::MeterArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -21,6 +22,7 @@ use packetrig_flow_io::group::GroupReport;
 use packetrig_flow_io::ledger::{LedgerReport, MeterAccounts, OutputReport, prometheus_text};
 use packetrig_flow_io::source::InterfaceCounts;
 use packetrig_flow_io::{MeterInput, RunningMeter};
+use packetrig_flow_store::alert::AlertCountsReader;
 use packetrig_program::metrics::MetricsResponder;
 use packetrig_sys::{clock, signal};
 use packetrig_units::Nanos;
@@ -43,7 +45,8 @@ pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Re
     let accounts = MeterAccounts::new();
     // This comes before the meter, so that an output that cannot be opened is reported before anything is metered.
     let outputs = MeterOutputs::open_outputs(arguments, &options, &accounts)?;
-    let started = serve_metrics(arguments, &accounts).and_then(|metrics| {
+    let alerts = outputs.alert_counts();
+    let started = serve_metrics(arguments, &accounts, &alerts).and_then(|metrics| {
         Ok(StartedMeter { metrics, meter: RunningMeter::start_metering(&options, &accounts)? })
     });
     let StartedMeter { metrics, meter } = match started {
@@ -66,12 +69,14 @@ pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Re
     let failures = outputs.join_threads();
     let report = accounts.build_report(true);
     drop(metrics);
+    let alerts = alerts.read_counts();
     // If the meter failed before it saw a packet, the error alone says more than a table of zeros.
     let is_worth_it = metered.is_ok() || report.ledger.capture.delivered > 0;
     if arguments.json && is_worth_it {
         output.write_json(&report)?;
     } else if is_worth_it {
-        output.write_text(show::result_text(&arguments.inputs.join(", "), &report));
+        let text = show::result_text(&arguments.inputs.join(", "), &report);
+        output.write_text(text + &alerts::counts_table(&alerts));
     }
     // The result comes before the error: counts from before a failure are still worth printing.
     metered?;
@@ -87,11 +92,13 @@ struct StartedMeter {
 fn serve_metrics(
     arguments: &Arguments,
     accounts: &Arc<MeterAccounts>,
+    alerts: &AlertCountsReader,
 ) -> Result<Option<MetricsResponder>, Error> {
     let Some(listen) = arguments.metrics else { return Ok(None) };
-    let accounts = Arc::clone(accounts);
+    let (accounts, alerts) = (Arc::clone(accounts), alerts.clone());
     Ok(Some(MetricsResponder::start_serving(listen.0, move || {
         prometheus_text(&accounts.build_report(false))
+            + &alerts::metrics_text("packetrig_meter_alert_", &alerts.read_counts())
     })?))
 }
 

@@ -26,17 +26,32 @@ pub(crate) fn collector_program_needs(arguments: &CollectArgs) -> Result<Program
     let metrics = arguments.metrics.as_ref().map(|listen| listen.0.port());
     // A Kafka broker names further brokers on ports of its choice, so with this sink connections cannot be
     // limited to known ports.
-    let has_sinks = arguments.stores.is_any_given();
+    let has_sinks = arguments.stores.is_any_given() || arguments.alerts.has_webhook();
+    let read = of_tls.chain(files).cloned().chain(arguments.stores.read_files());
+    let alerts = create_files(arguments.alerts.written_files())?;
     Ok(ProgramNeeds {
         program: "collect",
         opening: START_CAPABILITIES.union_with(ProcessCapabilities::NET_ADMIN),
         kept: ProcessCapabilities::NONE,
         network_thread_capabilities: ProcessCapabilities::NONE,
-        files: file_rules(of_tls.chain(files).cloned(), create_directory(directory.as_deref())?),
+        files: file_rules(
+            read.chain(arguments.alerts.read_files()),
+            create_directory(directory.as_deref())?.into_iter().chain(alerts),
+        ),
         tcp: TcpRules { listen: Some(ports.chain(metrics).collect()), connect: (!has_sinks).then(Vec::new) },
         class: ThreadClass::Parser,
         user: choose_user(arguments.user.user.as_deref(), directory.as_deref(), !files.is_empty()),
     })
+}
+
+/// Creates files that are written later: the sandbox has rules only for files that exist.
+fn create_files(files: impl Iterator<Item = PathBuf>) -> Result<Vec<PathBuf>, Error> {
+    let files: Vec<PathBuf> = files.collect();
+    for file in &files {
+        let made = private_files::open_to_append(file);
+        made.map_err(|source| Error::Write { what: file.display().to_string(), source })?;
+    }
+    Ok(files)
 }
 
 pub(crate) fn meter_program_needs(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
@@ -46,14 +61,11 @@ pub(crate) fn meter_program_needs(arguments: &MeterArgs) -> Result<ProgramNeeds,
     let inputs = inputs.iter().map(PathBuf::from);
     // The files are opened after the change of the user, who may not be permitted to read files of root.
     let reads_files = inputs.clone().any(|input| input.metadata().is_ok_and(|facts| !facts.is_dir()));
-    // Landlock rules are for files that exist, so the export file is created here. The export truncates it later.
+    // The export truncates its file later.
     let exports =
         arguments.export.iter().filter_map(|target| target.strip_prefix("file:")).map(PathBuf::from);
-    let exports: Vec<PathBuf> = exports.collect();
-    for file in &exports {
-        let made = private_files::open_to_append(file);
-        made.map_err(|source| Error::Write { what: file.display().to_string(), source })?;
-    }
+    let exports = create_files(exports)?;
+    let alerts = create_files(arguments.alerts.written_files())?;
     let exports_by_tcp =
         arguments.export.iter().any(|target| target.starts_with("tcp:") || target.starts_with("tls:"));
     let metrics = arguments.metrics.as_ref().map(|listen| listen.0.port());
@@ -78,17 +90,24 @@ pub(crate) fn meter_program_needs(arguments: &MeterArgs) -> Result<ProgramNeeds,
         },
         network_thread_capabilities: ProcessCapabilities::NONE,
         files: file_rules(
-            of_tls.chain(inputs).chain([namespaces]).chain(role_file),
+            of_tls
+                .chain(inputs)
+                .chain([namespaces])
+                .chain(role_file)
+                .chain(arguments.stores.read_files())
+                .chain(arguments.alerts.read_files()),
             create_directory(directory.as_deref())?
                 .into_iter()
                 .chain(exports.iter().cloned())
+                .chain(alerts)
                 .chain(role_pipe),
         ),
         tcp: TcpRules {
             listen: Some(metrics.into_iter().collect()),
             // As for a collector, connections cannot be limited to known ports: a Kafka broker names further brokers
             // on ports of its choice.
-            connect: (!exports_by_tcp && !arguments.stores.is_any_given()).then(Vec::new),
+            connect: (!exports_by_tcp && !arguments.stores.is_any_given() && !arguments.alerts.has_webhook())
+                .then(Vec::new),
         },
         class: if has_maps { ThreadClass::MapReader } else { ThreadClass::Parser },
         user,

@@ -84,7 +84,7 @@ fn parse_scaled_number(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 }
 
 /// Parses a number with or without one of the suffixes `k`, `m`, `g` and `t`.
-pub(super) fn parse_count(text: &str) -> Option<u64> {
+pub(crate) fn parse_count(text: &str) -> Option<u64> {
     parse_scaled_number(text, &DECIMAL_MULTIPLIERS)
 }
 

@@ -315,6 +315,7 @@ mod tests {
         kept["lost"] = std::mem::replace(&mut kept["queue_dropped"], less);
         let kept: KeptCounts = serde_json::from_value(kept).unwrap();
         let sinks = [SinkStoredCounts {
+            stores_records: true,
             sink: "records".into(),
             kept,
             failure: None,

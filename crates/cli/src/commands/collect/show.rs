@@ -2,7 +2,7 @@
 
 use super::counters::{self, missing_data};
 use super::earlier::UnstoredByKilledCollectors;
-use super::sinks::SinkStoredCounts;
+use super::sinks::{SinkAccounts, SinkStoredCounts};
 use crate::numbers::{format_count, format_scaled, per_second};
 use crate::table::format_table;
 use packetrig_flow::collect::{
@@ -12,6 +12,7 @@ use packetrig_flow_io::collect::{
     CollectLedger, ExporterLedger, IntakeCounts, MissingData, PacketBalance, PacketLoss, RelayCounts,
 };
 use packetrig_flow_store::KeptCounts;
+use packetrig_flow_store::alert::AlertCounts;
 use packetrig_units::Nanos;
 use serde::Serialize;
 use std::fmt;
@@ -21,6 +22,8 @@ pub(super) struct CollectReport<'a> {
     #[serde(flatten)]
     ledger: &'a CollectLedger,
     sinks: &'a [SinkStoredCounts],
+    /// Counts of alerts, for each rule.
+    alerts: &'a [AlertCounts],
     /// Balance of packets from the wire to the stored records; absent if no meter sends its ledger.
     balance: Option<TotalBalance>,
     /// Data that was sent and is not stored; empty with exit code 0.
@@ -45,11 +48,13 @@ struct TotalBalance {
 pub(super) fn collector_report<'a>(
     ledger: &'a CollectLedger,
     sinks: &'a [SinkStoredCounts],
+    alerts: &'a [AlertCounts],
 ) -> CollectReport<'a> {
     let balance = ledger.packet_balance().map(|balance| balance_with_sinks(balance, sinks, ledger));
     CollectReport {
         ledger,
         sinks,
+        alerts,
         balance,
         missing: missing_data(ledger, sinks),
         earlier: counters::losses_of_killed_collectors(ledger, sinks),
@@ -65,7 +70,8 @@ fn balance_with_sinks(
 ) -> TotalBalance {
     let PacketBalance { arrived, received, mut losses, newer } = balance;
     // A sink that has stored more than it was handed is a defect, see `counters::find_imbalances`.
-    let missing = sinks.iter().map(|sink| ledger.handed.packets.saturating_sub(sink.kept.stored.packets));
+    let stores = sinks.iter().filter(|sink| sink.stores_records);
+    let missing = stores.map(|sink| ledger.handed.packets.saturating_sub(sink.kept.stored.packets));
     // A packet is stored if one sink has it, so the best sink counts.
     let missing = missing.min().unwrap_or(0);
     if missing > 0 {
@@ -354,9 +360,10 @@ pub(super) fn metrics_text(ledger: &CollectLedger, kept: &[KeptCounts]) -> Strin
 pub(super) fn progress_line(
     ledger: &CollectLedger,
     last: Option<&CollectLedger>,
-    kept: &[KeptCounts],
+    sinks: &SinkAccounts,
 ) -> String {
     let total = &ledger.total;
+    let kept = sinks.read_counts();
     let length = Nanos::new(ledger.elapsed_ns.saturating_sub(last.map_or(0, |last| last.elapsed_ns)));
     let new_records = total.records.saturating_sub(last.map_or(0, |last| last.total.records));
     let new_packets = total.packets.saturating_sub(last.map_or(0, |last| last.total.packets));
@@ -369,8 +376,7 @@ pub(super) fn progress_line(
         format_scaled(per_second(new_packets, length), "packets/s"),
     );
     // The slowest sink counts: only up to there are records safe everywhere.
-    let stored = kept.iter().map(|kept| kept.stored.records).min();
-    if let Some(stored) = stored {
+    if let Some(stored) = sinks.stored_everywhere() {
         append_text(&mut text, format_args!(", {} stored", format_count(stored)));
     }
     let refused = ledger.refused_by_cause();

@@ -3,7 +3,7 @@
 //! Files and connections wait for a slow sink. Records that came over UDP are lost, but only for the slow sink.
 
 use super::earlier::DirectoryProgress;
-use crate::args::RecordStoreArgs;
+use crate::args::{AlertArgs, RecordStoreArgs};
 use crate::commands::flows::recover_killed_files;
 use crate::error::Error;
 use crate::losses::sink_losses;
@@ -11,6 +11,7 @@ use crate::output::print_remark;
 use packetrig_flow::collect::{ExporterIdentity, MessageTransport};
 use packetrig_flow::{CarriedRecords, FlowRecord, MeterLedger};
 use packetrig_flow_io::collect::{ExporterLedger, RecordOutlet};
+use packetrig_flow_store::alert::AlertCountsReader;
 use packetrig_flow_store::progress::StoredProgress;
 use packetrig_flow_store::recover::RecoveredFiles;
 use packetrig_flow_store::{KeptCounts, QueuePolicy, QueuedSink, RecordMaker, RecordSink, StoreTarget};
@@ -19,7 +20,7 @@ use packetrig_units::{MonoTime, RetentionLimits};
 use serde::Serialize;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Records that may wait for one sink.
 const MAX_QUEUED_RECORDS: u64 = 1 << 19;
@@ -34,10 +35,13 @@ pub(super) struct SinkKinds<'a> {
     /// True if records come from the network, where anybody may send them.
     pub(super) is_live: bool,
     pub(super) stores: &'a RecordStoreArgs,
+    pub(super) alerts: &'a AlertArgs,
 }
 
 struct NamedSink {
     name: String,
+    /// False if it only watches the records.
+    stores_records: bool,
     recovered: Option<RecoveredFiles>,
     queued: QueuedSink,
     /// The progress file, if the sink is a directory.
@@ -53,12 +57,13 @@ impl NamedSink {
         } else {
             None
         };
+        let stores_records = !matches!(target, StoreTarget::Alerts(_));
         let queued = QueuedSink::new(target.open_sink()?, MAX_QUEUED_RECORDS)?;
         let recovered =
             directory.as_deref().map(|directory| recover_killed_files("collect", directory)).transpose()?;
         let recovered = recovered.filter(|found| !found.is_empty());
         let progress = directory.as_deref().map(DirectoryProgress::open_directory).transpose()?;
-        Ok(Self { name, recovered, queued, progress, reported_ns: None })
+        Ok(Self { name, stores_records, recovered, queued, progress, reported_ns: None })
     }
 
     fn write_records(
@@ -103,7 +108,14 @@ impl NamedSink {
         let (kept, done) = self.queued.close_sink();
         let failure = done.err().map(|error| Error::from(error).full_message());
         let before = self.progress.and_then(DirectoryProgress::close_progress_file).unwrap_or_default();
-        SinkStoredCounts { sink: self.name, kept, failure, recovered: self.recovered, before }
+        SinkStoredCounts {
+            sink: self.name,
+            stores_records: self.stores_records,
+            kept,
+            failure,
+            recovered: self.recovered,
+            before,
+        }
     }
 }
 
@@ -111,6 +123,8 @@ impl NamedSink {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SinkStoredCounts {
     pub(super) sink: String,
+    /// False if it only watched the records: then they are stored nowhere.
+    pub(super) stores_records: bool,
     #[serde(flatten)]
     pub(super) kept: KeptCounts,
     pub(super) failure: Option<String>,
@@ -131,18 +145,36 @@ impl SinkStoredCounts {
 
 /// The accounts of all sinks, for other threads.
 #[derive(Clone, Default)]
-pub(super) struct SinkAccounts(Arc<Mutex<Vec<KeptCounts>>>);
+pub(super) struct SinkAccounts(Arc<Mutex<Vec<SinkAccount>>>);
+
+#[derive(Clone, Copy)]
+struct SinkAccount {
+    stores_records: bool,
+    kept: KeptCounts,
+}
 
 impl SinkAccounts {
     pub(super) fn read_counts(&self) -> Vec<KeptCounts> {
-        // The counts are replaced as a whole: a thread that panicked with the lock cannot have left half of them.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock_accounts().iter().map(|account| account.kept).collect()
+    }
+
+    /// The number of records that every sink has stored; `None` if no sink stores records.
+    pub(super) fn stored_everywhere(&self) -> Option<u64> {
+        let accounts = self.lock_accounts();
+        let stores = accounts.iter().filter(|account| account.stores_records);
+        stores.map(|account| account.kept.stored.records).min()
+    }
+
+    fn lock_accounts(&self) -> MutexGuard<'_, Vec<SinkAccount>> {
+        // The accounts are replaced as a whole: a thread that panicked with the lock cannot have left half of them.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 pub(super) struct RecordSinks {
     all: Vec<NamedSink>,
     accounts: SinkAccounts,
+    alerts: AlertCountsReader,
     ticked_ns: u64,
 }
 
@@ -153,16 +185,22 @@ impl RecordSinks {
             let SinkKinds { is_live, limits, .. } = *kinds;
             StoreTarget::Directory(packetrig_flow_store::ParquetOptions { is_live, limits, ..options })
         });
-        let targets = directory.into_iter().chain(kinds.stores.to_targets()?);
+        let alerts = AlertCountsReader::default();
+        let watching = kinds.alerts.to_target(kinds.is_live, &alerts)?;
+        let targets = directory.into_iter().chain(kinds.stores.to_targets()?).chain(watching);
         let mut sinks = Vec::new();
         for target in targets {
             sinks.push(NamedSink::open_target(target)?);
         }
-        Ok(Self { all: sinks, accounts: SinkAccounts::default(), ticked_ns: 0 })
+        Ok(Self { all: sinks, accounts: SinkAccounts::default(), alerts, ticked_ns: 0 })
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
-        self.all.is_empty()
+    pub(super) fn stores_records(&self) -> bool {
+        self.all.iter().any(|sink| sink.stores_records)
+    }
+
+    pub(super) fn alert_counts(&self) -> AlertCountsReader {
+        self.alerts.clone()
     }
 
     pub(super) fn accounts(&self) -> SinkAccounts {
@@ -225,7 +263,10 @@ impl RecordOutlet for RecordSinks {
             self.ticked_ns = now_ns;
             self.for_each_sink(|sink| sink.tick_sink(MonoTime::from_nanos(now_ns), exporters));
         }
-        let kept = self.all.iter().map(|sink| sink.queued.kept_counts()).collect();
-        *self.accounts.0.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+        let accounts = self
+            .all
+            .iter()
+            .map(|sink| SinkAccount { stores_records: sink.stores_records, kept: sink.queued.kept_counts() });
+        *self.accounts.lock_accounts() = accounts.collect();
     }
 }

@@ -84,6 +84,7 @@ const BOOK_PAGES: &[(&str, &str)] = embedded![
     "book/flow-collect",
     "book/flow-store",
     "book/flow-questions",
+    "book/flow-alerts",
     "book/metrics",
     "book/sandbox",
     "book/service",

@@ -92,6 +92,11 @@ fn group_mark(arguments: &Arguments) -> Result<Option<RecordOriginMark>, Error> 
             "cannot be combined with --kafka or --clickhouse: each meter would store every packet; let `packetrig collect` store them",
         );
     }
+    if arguments.alerts.alerts.is_some() {
+        return refused(
+            "cannot be combined with --alerts: each meter would raise every alert; give the rules to `packetrig collect`",
+        );
+    }
     if arguments.sample > 1 {
         return refused("cannot be combined with --sample: each meter would sample different packets");
     }

@@ -12,6 +12,7 @@ use packetrig_flow_io::export::{
 use packetrig_flow_io::ledger::{MeterAccounts, SinkCounts};
 use packetrig_flow_io::source::InterfaceCounts;
 use packetrig_flow_io::{MeterInput, MeterOptions, WorkerBatch};
+use packetrig_flow_store::alert::AlertCountsReader;
 use packetrig_flow_store::{KeptCounts, ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos, clamp_to_usize};
@@ -32,6 +33,7 @@ const LEDGER_STORE_INTERVAL_NS: u64 = 10_000_000_000;
 pub(super) struct MeterOutputs {
     export: Option<ExportThread>,
     stores: Vec<JoinHandle<()>>,
+    alerts: AlertCountsReader,
 }
 
 impl MeterOutputs {
@@ -59,7 +61,9 @@ impl MeterOutputs {
     ) -> Result<(), Error> {
         // Stores are opened first and started last: opening fails most often, and threads need all to be open.
         let mut sinks: Vec<_> = open_directory(arguments)?.into_iter().collect();
-        for target in arguments.stores.to_targets()? {
+        let is_live = matches!(options.input, MeterInput::Interfaces(..));
+        let alerts = arguments.alerts.to_target(is_live, &self.alerts)?;
+        for target in arguments.stores.to_targets()?.into_iter().chain(alerts) {
             sinks.push(NamedSink { name: target.to_string(), sink: target.open_sink()? });
         }
         if !arguments.export.is_empty() {
@@ -69,6 +73,10 @@ impl MeterOutputs {
             self.stores.push(start_sink_thread(sink, arguments.domain, accounts)?);
         }
         Ok(())
+    }
+
+    pub(super) fn alert_counts(&self) -> AlertCountsReader {
+        self.alerts.clone()
     }
 
     /// Ends the outputs of a meter that did not start: without senders, their queues close. Their own failures are dropped, because

@@ -1,0 +1,19 @@
+//! Alerts: rules over the traffic of groups in windows of time, and events when a rule begins and ceases to be met.
+//!
+//! ```text
+//! records -> filter, groups -> sums in windows -> judged when a window is over -> events -> standard output, files, webhooks
+//! ```
+//!
+//! Invariants: memory is bounded, whatever records arrive; every raised alert is cleared or still active; every event is delivered, waits,
+//! or is counted as lost.
+
+mod judge;
+mod outlet;
+mod rules;
+mod sink;
+mod windows;
+
+pub use judge::{AlertEvent, AlertEventKind};
+pub use outlet::{AlertPlace, InvalidAlertPlace};
+pub use rules::{AlertMeasure, AlertRule, AlertRules, AlertThreshold, InvalidAlertRules};
+pub use sink::{AlertCounts, AlertCountsReader, AlertOptions, AlertSink};

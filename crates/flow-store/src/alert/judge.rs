@@ -1,0 +1,206 @@
+//! Judges the windows of a rule: which groups begin to cross its threshold, and which cease to. Pure.
+
+use super::rules::{AlertRule, AlertThreshold};
+use super::windows::{AlertWindows, ClosedWindow};
+use crate::grouping::GroupValue;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Alerts of a rule that may be active at one time.
+const MAX_ACTIVE_ALERTS: usize = 10_000;
+
+/// A change of an alert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AlertEvent {
+    pub kind: AlertEventKind,
+    pub rule: Arc<AlertRule>,
+    /// The group, a value for each part of the rule's grouping.
+    pub group: Vec<GroupValue>,
+    /// The window that was judged, nanoseconds since 1970.
+    pub from_ns: u64,
+    pub to_ns: u64,
+    /// What was measured in it.
+    pub value: u64,
+    /// Begin of the first window of this alert.
+    pub since_ns: u64,
+    /// The value that was furthest from the threshold since then.
+    pub extreme: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AlertEventKind {
+    /// The threshold is crossed, and was not in the window before.
+    Raised,
+    /// The threshold is not crossed any more.
+    Cleared,
+}
+
+#[derive(Debug)]
+struct ActiveAlert {
+    since_ns: u64,
+    extreme: u64,
+}
+
+/// A rule with its windows and its active alerts.
+#[derive(Debug)]
+pub(super) struct WatchedRule {
+    pub(super) rule: Arc<AlertRule>,
+    pub(super) windows: AlertWindows,
+    active: BTreeMap<Box<[u8]>, ActiveAlert>,
+    pub(super) raised: u64,
+    /// Groups that crossed the threshold while as many alerts as possible were active.
+    pub(super) left_out: u64,
+}
+
+impl WatchedRule {
+    pub(super) fn new(rule: Arc<AlertRule>, from_ns: u64) -> Self {
+        let windows = AlertWindows::new(rule.window, from_ns);
+        Self { rule, windows, active: BTreeMap::new(), raised: 0, left_out: 0 }
+    }
+
+    pub(super) fn active_alerts(&self) -> usize {
+        self.active.len()
+    }
+
+    /// Judges a window; appends what has changed, groups with the greatest values first.
+    pub(super) fn judge_window(&mut self, window: &ClosedWindow, events: &mut Vec<AlertEvent>) {
+        let mut over = self.groups_over_threshold(window);
+        over.sort_unstable_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(other.0)));
+        let from_ns = window.number.saturating_mul(self.rule.window.as_u64());
+        for &(key, value) in &over {
+            if let Some(alert) = self.active.get_mut(key) {
+                alert.extreme = match self.rule.threshold {
+                    AlertThreshold::Above(_) => alert.extreme.max(value),
+                    AlertThreshold::Below(_) => alert.extreme.min(value),
+                };
+            } else if self.active.len() < MAX_ACTIVE_ALERTS {
+                let alert = ActiveAlert { since_ns: from_ns, extreme: value };
+                events.push(self.build_event(AlertEventKind::Raised, key, from_ns, value, &alert));
+                self.active.insert(key.into(), alert);
+                self.raised += 1;
+            } else {
+                self.left_out += 1;
+            }
+        }
+        self.clear_alerts(window, from_ns, events);
+    }
+
+    /// The groups of a window that cross the threshold, with their values.
+    fn groups_over_threshold<'a>(&self, window: &'a ClosedWindow) -> Vec<(&'a [u8], u64)> {
+        let AlertRule { measure, threshold, window: length, .. } = &*self.rule;
+        let values = window.groups.iter().map(|(key, sum)| (&**key, measure.value_of_group(*sum, *length)));
+        let mut over: Vec<_> = values.filter(|(_, value)| threshold.is_crossed_by(*value)).collect();
+        // Without groups, a window without records has a value, too.
+        if window.groups.is_empty() && threshold.is_crossed_by(0) {
+            over.push((&[], 0));
+        }
+        over
+    }
+
+    fn clear_alerts(&mut self, window: &ClosedWindow, from_ns: u64, events: &mut Vec<AlertEvent>) {
+        let threshold = self.rule.threshold;
+        let rule = Arc::clone(&self.rule);
+        let cleared = self
+            .active
+            .extract_if(.., |key, _| !threshold.is_crossed_by(value_in_window(&rule, window, key)))
+            .collect::<Vec<_>>();
+        for (key, alert) in cleared {
+            let value = value_in_window(&rule, window, &key);
+            events.push(self.build_event(AlertEventKind::Cleared, &key, from_ns, value, &alert));
+        }
+    }
+
+    fn build_event(
+        &self,
+        kind: AlertEventKind,
+        key: &[u8],
+        from_ns: u64,
+        value: u64,
+        alert: &ActiveAlert,
+    ) -> AlertEvent {
+        AlertEvent {
+            kind,
+            rule: Arc::clone(&self.rule),
+            group: self.rule.grouping.read_values(key),
+            from_ns,
+            to_ns: from_ns.saturating_add(self.rule.window.as_u64()),
+            value,
+            since_ns: alert.since_ns,
+            extreme: alert.extreme,
+        }
+    }
+}
+
+/// The value of a group in a window; that of a group without records is 0.
+fn value_in_window(rule: &AlertRule, window: &ClosedWindow, key: &[u8]) -> u64 {
+    let sum = window.groups.get(key).copied().unwrap_or_default();
+    rule.measure.value_of_group(sum, rule.window)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rules::AlertRules;
+    use super::*;
+    use crate::top::GroupTotals;
+
+    fn watched(threshold: &str) -> WatchedRule {
+        let text = format!("[[alert]]\nname = \"r\"\nwindow = \"10s\"\nmeasure = \"bytes\"\n{threshold}");
+        let rules = AlertRules::parse_with_names(&text, &Arc::default()).unwrap();
+        WatchedRule::new(Arc::clone(&rules.rules[0]), 0)
+    }
+
+    /// Judges windows of these sums; each port is a group.
+    fn judge(rule: &mut WatchedRule, number: u64, sums: &[(u64, u64)]) -> Vec<(AlertEventKind, u64, u64)> {
+        let group = |&(port, bytes): &(u64, u64)| {
+            let sum = GroupTotals { bytes, ..GroupTotals::default() };
+            (Box::from(&port.to_be_bytes()[..]), sum)
+        };
+        let mut groups: super::super::windows::WindowGroups = sums.iter().map(group).collect();
+        if rule.rule.grouping.parts().is_empty() {
+            groups = groups.into_values().map(|sum| (Box::from(&[][..]), sum)).collect();
+        }
+        let mut events = Vec::new();
+        rule.judge_window(&ClosedWindow { number, groups }, &mut events);
+        let port = |event: &AlertEvent| match event.group[..] {
+            [GroupValue::Number(port)] => port,
+            _ => 0,
+        };
+        events.iter().map(|event| (event.kind, port(event), event.extreme)).collect()
+    }
+
+    #[test]
+    fn alert_is_raised_once_and_cleared_once() {
+        use AlertEventKind::{Cleared, Raised};
+        let mut rule = watched("by = \"dst-port\"\nabove = 100");
+        assert_eq!(
+            judge(&mut rule, 1, &[(1, 100), (2, 101), (3, 500)]),
+            [(Raised, 3, 500), (Raised, 2, 101)]
+        );
+        assert_eq!(judge(&mut rule, 2, &[(2, 300), (3, 200)]), []);
+        assert_eq!(
+            judge(&mut rule, 3, &[(1, 900), (2, 100)]),
+            [(Raised, 1, 900), (Cleared, 2, 300), (Cleared, 3, 500)]
+        );
+        assert_eq!((rule.raised, rule.active_alerts()), (3, 1));
+    }
+
+    #[test]
+    fn missing_traffic_raises_an_alert() {
+        use AlertEventKind::{Cleared, Raised};
+        let mut rule = watched("below = 50");
+        assert_eq!(judge(&mut rule, 1, &[(1, 60)]), []);
+        assert_eq!(judge(&mut rule, 2, &[(1, 20)]), [(Raised, 0, 20)]);
+        assert_eq!(judge(&mut rule, 3, &[]), []);
+        assert_eq!(judge(&mut rule, 4, &[(1, 50)]), [(Cleared, 0, 0)]);
+    }
+
+    #[test]
+    fn active_alerts_are_bounded() {
+        let mut rule = watched("by = \"src-port\"\nabove = 0");
+        let many: Vec<_> = (0..MAX_ACTIVE_ALERTS as u64 + 5).map(|port| (port, 1)).collect();
+        assert_eq!(judge(&mut rule, 1, &many).len(), MAX_ACTIVE_ALERTS);
+        assert_eq!((rule.left_out, rule.active_alerts()), (5, MAX_ACTIVE_ALERTS));
+    }
+}
