@@ -194,9 +194,9 @@ impl ProbePermit {
         self.limits_for(ip, today).map(|limits| PermittedTarget { ip, limits })
     }
 
-    /// The limits for an address today (`2026-11-22`): the limits of the narrowest network in the file that contains it, otherwise the limits
-    /// of the command line. Loopback addresses need no permission. If the permission in the file has expired, the address is refused even if
-    /// the command line allows it. Every program that sends calls this, at the latest by [`Self::permit_target`].
+    /// Returns the limits for probing an address on the date `today` (`2026-11-22`). The narrowest network of the file that contains the
+    /// address decides. An address that only `--allow` names, or of the loopback interface, has the default limits. `--allow` does not extend
+    /// a permission that has expired. The owner's permit can narrow the limits or refuse the address, and never widens them.
     pub fn limits_for(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
         let own = self.own_limits_for(ip, today)?;
         // A refusal of the owner has precedence. If the owner does not name the target, the default limits

@@ -13,11 +13,12 @@ pub fn parse_positive_time(text: &str) -> Result<Nanos, String> {
     }
 }
 
-/// Parses a whole number of at least 1.
+/// Parses a whole number of at least 1, and at most the largest value of `T`.
 pub fn parse_positive<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let number: Option<u64> = text.parse().ok().filter(|number| *number > 0);
-    let number = number.and_then(|number| T::try_from(number).ok());
-    number.ok_or_else(|| "must be a whole number of at least 1".into())
+    let number = number.ok_or("must be a whole number of at least 1")?;
+    let most = u64::MAX >> (u64::BITS as usize - 8 * size_of::<T>());
+    T::try_from(number).map_err(|_| format!("must be at most {most}"))
 }
 
 /// Parses a port number. Zero is accepted, because some options give it a meaning.
@@ -47,6 +48,16 @@ impl FromStr for ListenArg {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn number_out_of_range_is_refused_with_its_bound() {
+        assert_eq!(parse_positive::<u8>("255"), Ok(255));
+        assert_eq!(parse_positive::<u8>("300"), Err("must be at most 255".into()));
+        assert_eq!(parse_positive::<u64>("18446744073709551615"), Ok(u64::MAX));
+        for text in ["0", "-1", "many", "1.5"] {
+            assert_eq!(parse_positive::<u16>(text), Err("must be a whole number of at least 1".into()));
+        }
+    }
 
     #[test]
     fn a_port_alone_is_one_of_this_machine() {

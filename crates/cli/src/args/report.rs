@@ -100,7 +100,7 @@ pub(crate) enum ReportAction {
         store: StoreArgs,
     },
     /// List results that nodes delivered when no run waited for them
-    #[command(after_help = "Example:\n  packetrig report late --discard")]
+    #[command(after_help = "Examples:\n  packetrig report late\n  packetrig report late --discard")]
     Late {
         #[command(flatten)]
         store: StoreArgs,

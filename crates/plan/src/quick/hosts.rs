@@ -73,8 +73,10 @@ impl HostRequest {
         self.gateway.is_some() || self.next_hop.is_some()
     }
 
-    fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.address.map(HostAddress::ip).into_iter().chain(self.gateway)
+    /// The addresses of this host and of its gateway, each with its flag.
+    fn addresses_by_flag(&self, flags: [&'static str; 2]) -> impl Iterator<Item = (&'static str, IpAddr)> {
+        let addresses = [self.address.map(HostAddress::ip), self.gateway];
+        flags.into_iter().zip(addresses).filter_map(|(flag, address)| Some((flag, address?)))
     }
 
     /// The host with this address unless the flags give another one.
@@ -85,16 +87,19 @@ impl HostRequest {
 }
 
 impl QuickHosts {
-    /// The hosts that the flags describe. The error names the flags that do not fit together.
+    /// Builds the hosts from the flags. Fails if their addresses do not fit together; the error names the flag.
     pub fn new(
         sender: HostRequest,
         receiver: HostRequest,
         both_ways: bool,
         ipv6: bool,
     ) -> Result<Self, String> {
-        if let Some(ip) = sender.addresses().chain(receiver.addresses()).find(|ip| ip.is_ipv6() != ipv6) {
+        let addresses = sender
+            .addresses_by_flag(["--src-ip", "--gateway"])
+            .chain(receiver.addresses_by_flag(["--dst-ip", "--rx-gateway"]));
+        if let Some((flag, ip)) = addresses.into_iter().find(|(_, ip)| ip.is_ipv6() != ipv6) {
             let (is, sent) = if ipv6 { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
-            return Err(format!("{ip} is an {is} address, but the other flags need {sent}"));
+            return Err(format!("{flag} {ip} is an {is} address, but the other flags need {sent}"));
         }
         let has_router = sender.has_next_hop() || receiver.has_next_hop();
         let [of_sender, of_receiver] = default_host_addresses(ipv6, has_router);
