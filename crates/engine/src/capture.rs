@@ -1,11 +1,12 @@
 //! Captures of the frames that a port receives.
 //!
 //! ```text
-//!  receiver -> Tap: begun? stopped? filter --> Recorder --> files          a run's capture: [`PortCapture`], any thread
-//!  an interface listened at -> record() -----> Recorder --> files          `packetrig capture`: [`record`]
-//!                                          FileShelf: numbering, index, retention   `packetrig log`: [`log`]
+//!  receiver -> CaptureTap: started? stopped? filter -> recorder -> files     capture of a port in a run
+//!  interface -> record_frames() ---------------------> recorder -> files     `packetrig capture`
+//!                                     keeper of the files: index, retention     `packetrig log`
 //! ```
-//! There is one writer, the recorder: the two kinds of capture differ only in the source of its frames.
+//! All captures have the same writer, the recorder. They differ in the source of the frames, and in what happens to
+//! complete files.
 //!
 //! Invariant: a frame that passed the filter is in the file or in exactly one of the loss counters.
 

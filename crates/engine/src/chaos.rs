@@ -28,7 +28,7 @@ pub struct ChaosLevel {
     pub flap_every: Option<u64>,
     /// Number of calls for which the link stays down; see `flap_every`.
     pub flap_length: u64,
-    /// Number of the flush or receive that fails.
+    /// Number of the flush or receive that fails, counted from 0.
     pub fail_at: Option<u64>,
 }
 

@@ -3,7 +3,7 @@
 //! `machine` is the whole behaviour without any I/O: frames in, frames out, deadlines, time as an argument. `host` is
 //! the worker that runs one machine per port. Nothing is configured on the kernel's interface.
 //!
-//! They carry no test traffic and do not disturb it: frames with a test tag are never answered.
+//! They carry no test traffic and do not disturb it: frames with a test tag of the long form are never answered.
 //!
 //! Invariant: a frame is answered only if it was sent to an address of the port, on the VLAN of that address.
 

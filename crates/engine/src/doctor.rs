@@ -21,7 +21,7 @@ const MIN_TESTED_KERNEL: (u32, u32) = (5, 10);
 #[serde(rename_all = "lowercase")]
 pub enum FindingLevel {
     Good,
-    /// It works, but has a limit worth knowing.
+    /// Runs are possible, but with a limit worth knowing.
     Note,
     /// A run cannot start.
     Problem,
@@ -352,7 +352,7 @@ fn describe_timestamps(interface: &InterfaceFacts) -> &'static str {
             "the kernel timestamps arrivals; the card could do it, but packetrig does not use the card's \
             clock yet"
         }
-        _ => "the kernel timestamps arrivals; the card cannot",
+        _ => "the kernel timestamps arrivals; the driver reports no timestamps of the card",
     }
 }
 

@@ -70,7 +70,7 @@ pub enum Error {
     /// The kernel allows no more threads or has no memory for one.
     #[error("cannot start thread `{name}`: {source}")]
     Thread { name: String, source: std::io::Error },
-    /// A file cannot be written.
+    /// A file or directory cannot be created, written or removed.
     #[error("cannot write {}: {source}", path.display())]
     File { path: std::path::PathBuf, source: std::io::Error },
     /// A capture file cannot be replayed.
@@ -85,7 +85,7 @@ pub enum Error {
         /// Number of the call, from 0.
         call: u64,
     },
-    /// A worker thread panicked; interfaces were restored.
+    /// A thread panicked. Changed interfaces are restored all the same, when their ports are dropped.
     #[error("worker `{0}` panicked")]
     Panicked(String),
     /// Two parts of this crate disagree about the state of a run.

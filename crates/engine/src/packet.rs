@@ -47,7 +47,8 @@ const VLAN_TAG_BYTES: u32 = 4;
 pub struct OpenOptions {
     /// The user confirmed that this interface may carry test traffic.
     pub confirmed: bool,
-    /// Largest frame that will be sent; `None` is the largest that the interface takes. Smaller slots are faster.
+    /// Largest frame that will be sent; smaller slots are faster. `None` means the largest that the interface takes, or
+    /// with XDP that the port sends nothing.
     pub largest: Option<FrameSize>,
     /// The port will have emulated interfaces, which must receive their neighbours' frames.
     pub has_devices: bool,
@@ -84,12 +85,12 @@ impl PortHold {
         self.quieted.switch_link(up)
     }
 
-    /// Returns the location of the interface, for sockets besides the sockets of the test traffic.
+    /// Returns the location of the interface, for sockets other than those of the test traffic.
     pub fn interface_site(&self) -> Result<PortSite, Error> {
         self.site.duplicate()
     }
 
-    /// Returns texts for caveats: settings that could not be changed for the test.
+    /// Returns texts for caveats: settings that could not be made quiet or read, and a missing carrier.
     pub fn caveats(&self) -> &[String] {
         self.quieted.caveats()
     }

@@ -5,8 +5,8 @@
 //! settings are refused by name before anything is sent.
 //!
 //! Differences from the plan, which become a caveat of the port: the generator begins up to 100 ms late, keeps whole
-//! nanoseconds between frames, writes a lifetime of 32 hops where the plan leaves it open, and begins ranges of
-//! addresses and ports with their second value.
+//! nanoseconds between frames, writes a hop limit of 32 where the plan leaves it open, and begins ranges of addresses
+//! and ports with their second value.
 //!
 //! Invariant: interface and generator belong to this process as long as the hold lives; the
 //! generator is empty afterwards.

@@ -66,7 +66,7 @@ pub trait FrameRx: Send {
     fn wait_for_frames(&mut self, within: Nanos) -> Result<(), crate::Error>;
     /// Reads the counters since the port was opened.
     fn read_rx_counters(&mut self) -> Result<RxCounters, crate::Error>;
-    /// Returns how far the reader is behind the kernel; nothing where a frame can be read as soon as it arrives.
+    /// Returns how far the reader is behind the kernel: zeros where a frame can be read as soon as it arrives.
     fn ring_progress(&mut self) -> Result<RingProgress, crate::Error> {
         Ok(RingProgress::default())
     }

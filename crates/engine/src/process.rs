@@ -89,7 +89,7 @@ fn await_hello(engine: &mut EngineProcess) -> Result<EngineHello, EngineFault> {
             Ok(EngineHello { name, version, ..hello })
         }
         EngineReply::Failed { text } => Err(EngineFault::GaveUp(to_terminal_safe_line(&text))),
-        _ => Err(EngineFault::NoReply { what: "hello", within: HELLO_TIMEOUT }),
+        other => Err(EngineFault::Unexpected(other.name())),
     }
 }
 

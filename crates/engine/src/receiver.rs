@@ -54,7 +54,7 @@ impl<R: FrameRx> TestReceiver<R> {
         self.state.iter().flat_map(|state| &state.lanes)
     }
 
-    /// Returns the latencies of the streams that measure it.
+    /// Returns the latencies of the streams whose latency is measured.
     fn measured_latencies(&self) -> impl Iterator<Item = &Latency> {
         self.lanes().filter(|lane| lane.spec.latency).map(|lane| &lane.latency)
     }

@@ -1,7 +1,7 @@
 //! Remembers the runs that used this machine before, so that their late frames can be named.
 //!
-//! A file next to those of taps keeps the id and the tag key of the last runs. It is optional: without it, frames of
-//! other runs are still recognised, but have no name.
+//! A file in the runtime directory stores the ids and the tag keys of the last runs. It is optional: without it, frames
+//! of other runs are still recognised, but have no name.
 
 use crate::stream::EarlierRun;
 use packetrig_sys::runtime_directory;

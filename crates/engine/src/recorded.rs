@@ -1,6 +1,6 @@
 //! The bytes of a capture file, in order. A file compressed with zstd is decompressed.
 //!
-//! `wire::pcap` interprets the bytes. Nothing is buffered here: the caller has the buffer.
+//! `wire::pcap` interprets the bytes. Only compressed bytes are buffered here; the caller has a buffer of its own.
 
 mod packets;
 

@@ -5,7 +5,7 @@
 //!                                                                        empty ones <-
 //! ```
 //! A file is never held in memory as a whole: the batches between reader and sender bound the memory, and the reader is
-//! at most that far ahead. A [`survey_file`] reads the file once beforehand, so that a plan knows its size and rates.
+//! at most that far ahead. [`survey_file`] reads the file once beforehand, so that a plan knows its size and rates.
 //!
 //! Frames leave in the order of the file. One that is due before its predecessor is sent together with it.
 //!

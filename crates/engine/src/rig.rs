@@ -57,9 +57,9 @@ pub struct RigOptions {
     pub confirmed: BTreeSet<PortLocation>,
     /// Directory of capture files; without it a plan with captures is refused.
     pub capture_dir: Option<PathBuf>,
-    /// Location of the plan's ports, and the permit that they need.
+    /// Location of the plan's ports, and the owner's permit that a rig of a fleet needs.
     pub site: RigSite,
-    /// Lease: limits how long the local ports may send; open without a lease.
+    /// Lease: limits how long the local ports may send. Without a lease the gate is always open.
     pub gate: SendGate,
     /// Id of the run; empty if it has none.
     pub run: String,
@@ -89,7 +89,7 @@ pub struct TestRig {
     steered_streams: Option<Vec<SteeredStreamState>>,
     /// Streams that a change removed from the plan: they are not started again.
     gone: BTreeSet<usize>,
-    /// The change that streams are held for.
+    /// The change in progress: its streams are held until it begins or is undone.
     change: Option<RigChange>,
     started: Option<MonoTime>,
     senders_done: Option<MonoTime>,
@@ -138,7 +138,8 @@ impl TestRig {
             open.iter().map(|(index, port)| (*index, port.info.clone())).collect();
         check_frame_sizes(&plan, &infos)?;
         let plan = bind_plan(plan, &places, &infos)?;
-        // This is asked a second time, because shares of a link speed become frames per second only on open ports.
+        // The permit is checked a second time, because shares of a link speed become frames per second only on open
+        // ports.
         places.check_permit_of_open_ports(&plan, &infos)?;
         let specs: Vec<_> = (0..plan.streams.len())
             .map(|stream| build_stream_spec(&plan, &places, stream, None))
@@ -200,7 +201,7 @@ impl TestRig {
         Ok(())
     }
 
-    /// Returns whether a stream that is sent here is received on another node, which alone knows its losses.
+    /// Returns whether another node receives a stream that this node sends: only that node knows the losses.
     fn has_receivers_elsewhere(&self) -> bool {
         self.locally_sent_streams()
             .any(|stream| !self.plan.plan.streams[stream].rx.iter().all(|port| self.has_running_port(*port)))
@@ -215,7 +216,7 @@ impl TestRig {
         (0..self.specs.len()).filter(|stream| !self.specs[*stream].sent_elsewhere)
     }
 
-    /// Ends the senders and adds their streams to the result; returns their other results, port by port.
+    /// Ends the senders and adds the results of their streams to `result`; returns their other results, port by port.
     fn finish_senders(&mut self, result: &mut NodeResult) -> Result<Vec<account::SenderResult>, Error> {
         let mut all = Vec::with_capacity(self.running_ports.len());
         for running in &mut self.running_ports {

@@ -40,8 +40,8 @@ use std::sync::Arc;
 
 /// A frame sent more than this after it was due counts as late.
 pub const LATE_FRAME_THRESHOLD: Nanos = Nanos::from_millis(1);
-/// Frames due before the end of a timed stream may leave this much after it, as at any other time, unless the user says
-/// otherwise. They count as late; the rest is unsent.
+/// Frames that were due before the end of a timed stream, or before a stop, may still leave this long after it. Frames
+/// that are left then stay unsent.
 pub const LATE_SENDING_GRACE: Nanos = Nanos::from_millis(200);
 /// Maximum number of frames per kernel call. More would make calls cheaper, but send times in tags less exact.
 const MAX_FRAMES_PER_CALL: usize = 64;
@@ -251,7 +251,8 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
 
     fn stream_counts(&self) -> Vec<StreamTxCounts> {
         let counts = self.lanes.iter().map(StreamLane::live_counts);
-        // A lane is settled only when it is held or finished; but after a stop it sends nothing more.
+        // `is_sending` of a lane becomes false only when the lane is over, held or finished. After a stop, all lanes
+        // count as ended.
         let is_stopped = self.stopped.is_some();
         counts
             .map(|counts| StreamTxCounts { is_sending: counts.is_sending && !is_stopped, ..counts })

@@ -110,7 +110,7 @@ pub struct TxJob {
     pub key: TagKey,
     /// Streams to send, all from this port.
     pub streams: Vec<Arc<StreamSpec>>,
-    /// Streams do not begin at T, but individually on request; see [`SteeredSender`].
+    /// Streams do not begin at the start of the run, but individually on request; see [`SteeredSender`].
     pub steered: bool,
     /// Lease of the streams. Checked before each piece of work; when it has expired, the half stops permanently.
     pub gate: SendGate,
@@ -155,7 +155,7 @@ pub struct ReceivedFrames {
     pub untagged_contents: ContentCounts,
 }
 
-/// A sender's record of its port.
+/// A sender's record of how exactly it kept its schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendingRecord {
     /// Periods in which the sender was too far behind its schedule to catch up at once.
@@ -207,7 +207,7 @@ pub enum NextStep {
     Busy,
     /// The worker has nothing to do before this time.
     IdleUntil(MonoTime),
-    /// Everything has been sent and handed over.
+    /// Nothing is left to do: everything has been sent and handed over, or sending was stopped.
     Done,
 }
 

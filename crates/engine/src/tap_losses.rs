@@ -131,7 +131,7 @@ fn join_oldest_losses(losses: &mut Vec<TapLoss>) {
     }
 }
 
-/// Removes files of taps that ended long ago.
+/// Removes files of taps that ended long ago or before a reboot, and unreadable files.
 fn remove_old_files(directory: &Path, now: MonoTime) {
     for path in list_files(directory) {
         // A time in the future is from before a reboot: the monotonic clock starts again.
@@ -159,7 +159,7 @@ fn read_file(path: &Path) -> Option<TapLossFile> {
     serde_json::from_slice(&runtime_directory::read_file(path).ok()?).ok()
 }
 
-/// A period in which a tap lost frames.
+/// A period in which a tap lost frames, or did not report whether it lost any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DoubtfulTapTime {
     tap: String,
@@ -180,7 +180,8 @@ impl DoubtfulTapTime {
     }
 }
 
-/// Returns when taps of this machine lost frames between two times. Waits a moment for taps that are behind.
+/// Returns when taps of this machine lost frames between two times, or did not report. Waits up to 2 s in all for taps
+/// that are behind.
 pub(crate) fn find_doubtful_times(from: MonoTime, until: MonoTime) -> Vec<DoubtfulTapTime> {
     find_doubtful_times_in(
         &runtime_directory::runtime_path_for(TAP_LOSSES_DIRECTORY),

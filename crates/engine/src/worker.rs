@@ -111,7 +111,7 @@ pub(crate) trait WorkerTask: Send + 'static {
     /// Offset of its publications. Senders publish after receivers, so that everything counted as received is
     /// also counted as sent.
     const PUBLISH_AFTER: Nanos = Nanos::ZERO;
-    /// Whether its counts are valid from their time on (a lower bound), not up to it.
+    /// Whether the time of a publication is taken before its counts (senders), not after them (receivers).
     const COUNTS_FROM: bool = false;
 }
 

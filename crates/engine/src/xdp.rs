@@ -1,8 +1,8 @@
 //! The `xdp` back end: sends live frames, receives through rings that a BPF program fills.
 //!
 //! Sending implements the stream level itself: user space plans runs of frames (`runs`), the kernel makes the bytes
-//! (from the tables of `tables`). Receiving is frame level ([`XdpFrames`]), under the generic receiver, so its numbers
-//! are the same as those of every other back end. [`HeaderListener`] delivers only what a flow meter needs of frames.
+//! (from the tables of `tables`). Receiving is frame level ([`XdpFrames`]), under the generic receiver, so it counts
+//! like every other back end. [`HeaderListener`] delivers only what a flow meter needs of frames.
 //!
 //! Invariant: streams that the program cannot reproduce exactly are refused by name before the run.
 
@@ -109,7 +109,8 @@ fn stamp_kind_for(features: XdpFeatures) -> StampKind {
     if features.native { StampKind::Driver } else { StampKind::Software }
 }
 
-/// Measures how long the BPF programs take per frame, in ns: (sending, receiving). Uses no interface.
+/// Measures how long the BPF programs take for a frame of the first stream, in its smallest size, in ns: (sending,
+/// receiving). Uses no interface.
 pub fn measure_time_per_frame(streams: &[Arc<StreamSpec>]) -> Result<(u32, u32), Error> {
     let compiled = tables::compile_tables(streams)?;
     let options = LiveOptions { key: 1, late_after_ns: 0, batch: 64, pace: tx::LIVE_FRAME_PACE };

@@ -41,7 +41,7 @@ mod tests;
 const SAMPLE_INTERVAL: Nanos = Nanos::from_millis(125);
 /// Tolerance of report times: a sample that comes a little early is still reported, and not one interval later.
 const HALF_SAMPLE_INTERVAL: Nanos = Nanos::from_millis(62);
-/// Longest time between two samples, however rarely the controller wants them.
+/// Longest time between two samples that are reported, however rarely the controller wants them.
 const MAX_SAMPLE_INTERVAL: Nanos = Nanos::from_secs(2);
 
 /// Serves one node's part in runs until `over` is set; then everything is stopped and closed. Returns the first error
@@ -105,7 +105,7 @@ struct AgentShell<'a, E> {
     /// Interval of these reports, as the controller requests.
     report_every: Nanos,
     pulse: Option<ProcessPulse>,
-    /// T of the run in progress.
+    /// Start time of the run in progress.
     sending_since: Option<MonoTime>,
 }
 

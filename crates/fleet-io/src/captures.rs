@@ -22,9 +22,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Time within which the thread notices that it is to end.
+/// Interval at which the connected thread checks whether it should end.
 const END_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
-/// Pause before a server that does not answer is tried again.
+/// Pause before a message server that does not answer is tried again. The thread does not end during it.
 const SERVER_RETRY_PAUSE: Duration = Duration::from_secs(2);
 /// Longest name of a run or file.
 const MAX_NAME_BYTES: usize = 255;

@@ -1,6 +1,6 @@
 //! Comparing clocks: the controller answers probes ([`ClockResponder`]), every node sends them ([`ClockProber`]).
 //!
-//! Datagrams go straight between the two machines, not through the fabric, whose queues would add delay. They
+//! Datagrams go straight between the two machines, not through the fabric: its queues would add delay. They
 //! are sealed with a key of the node, so that no other machine can falsify the result.
 //! [`packetrig_fleet::clock`] computes how far off a clock is, and with which bound.
 

@@ -31,7 +31,7 @@ pub type RunEventCallback<'a> = &'a mut (dyn FnMut(&RunEvent) + Send);
 
 /// The user's side of a run.
 pub struct RunUser<'a> {
-    /// Returns the user's next request; called at every turn.
+    /// Returns the user's next request; called in each iteration of the control loop.
     pub requests: &'a mut dyn FnMut() -> Option<ControllerEvent>,
     /// Maximum time between two iterations of the control loop.
     pub turn: Nanos,
@@ -50,7 +50,7 @@ pub(crate) enum LocalRunEvent {
 
 /// Services of a run beside its machine and its messages: records, collected results, clocks.
 pub(crate) trait RunServices {
-    /// Returns the next thing that happened; an error ends the run.
+    /// Returns the next event that did not arrive as a message; an error ends the run.
     fn next_local_event(&mut self) -> Result<Option<LocalRunEvent>, Error>;
     /// Handles the hello of a node.
     fn on_hello(&mut self, _from: &NodeName, _hello: NodeHello) {}
@@ -221,8 +221,8 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         let at = now();
         let stood_still = at.since(self.decided).saturating_sub(self.longest_wait);
         self.decided = at;
-        // A process that was stopped has not received its nodes' messages: their silence during that time means nothing.
-        // It may be stopped anywhere, so the machine hears of it before any other event of a later time.
+        // A process that was stopped has not received its nodes' messages: their silence during that time proves
+        // nothing. It may be stopped anywhere, so the machine gets this event before any other event of a later time.
         if stood_still > STANDSTILL_THRESHOLD {
             self.decide(ControllerEvent::StoodStill(stood_still), at)?;
         }

@@ -10,7 +10,7 @@ use packetrig_stats::caveat::{Caveat, CaveatKind};
 /// Maximum number of starts of a plan.
 const MAX_PLAN_STARTS: usize = 3;
 
-/// Runs of the same plan whose start came too late.
+/// Earlier runs of the same plan that did not start, because the start came too late for some nodes.
 #[derive(Clone, Debug, Default)]
 pub struct LateStartedRuns {
     runs: Vec<RunId>,

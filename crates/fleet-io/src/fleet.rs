@@ -66,7 +66,8 @@ use std::collections::BTreeSet;
 /// Interval at which a controller checks whether a node is free.
 const FREE_NODE_CHECK_INTERVAL: Nanos = Nanos::from_millis(200);
 
-/// Maximum number of samples per second that a controller takes in, from all nodes together.
+/// Number of samples per second that a controller requests from all nodes together; more only if the drain time is
+/// short.
 const MAX_SAMPLES_PER_SECOND: u64 = 5000;
 
 /// Configuration of a controller.
@@ -84,7 +85,7 @@ pub struct ControllerConfig {
     pub store: Box<dyn ResultStore>,
     /// Saves the state of a run before the messages of that state are sent.
     pub note: RunRecordCallback,
-    /// Minimum numbers of nodes with which a run starts and continues.
+    /// Policies for missing nodes: how many nodes a start needs, and what the others do after a loss.
     pub policies: RunPolicies,
     /// The nodes that belong to the fleet.
     pub roster: FleetRoster,
@@ -126,7 +127,7 @@ pub struct FleetExecutor<F: Fabric> {
     commits: CommitTimes,
 }
 
-/// A run that an earlier controller left.
+/// A run that an earlier controller left unfinished, with the facts for ending it.
 #[derive(Debug)]
 pub struct InheritedRun {
     pub record: RunRecord,
@@ -239,7 +240,7 @@ where
         Ok(self.members.member_rows(now()))
     }
 
-    /// Ports of the fleet with a label, including ports of absent nodes.
+    /// Counts the ports of the fleet with a label, including ports of absent nodes.
     pub fn count_labelled_ports(&self, label: &str) -> usize {
         places::count_labelled_ports_in_fleet(label, &self.members)
     }

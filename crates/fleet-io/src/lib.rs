@@ -1,5 +1,5 @@
-//! Runs a node: performs the actions that the agent machine requests on the data plane. [`run_local`] runs a
-//! plan on one machine with one controller and one agent over the local fabric.
+//! Runs nodes and controllers: performs the actions that the machines of `fleet` request, on the data plane, the fabric
+//! and the disk. [`run_local`] runs a plan on one machine with one controller and one agent over the local fabric.
 //!
 //! This crate makes no decisions about a run: `fleet` decides when to arm, start, stop or give up,
 //! and `engine` decides how.

@@ -215,7 +215,7 @@ pub(crate) fn build_run_preparation(document: &PlanDocument, options: RunOptions
     }
 }
 
-/// The one agent of a run on one machine.
+/// The thread of the only agent of a run on one machine. Reports when the thread has ended.
 struct AgentThread<'scope, T>(ScopedJoinHandle<'scope, T>);
 
 impl<T> RunServices for AgentThread<'_, T> {

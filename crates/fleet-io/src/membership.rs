@@ -61,9 +61,9 @@ pub struct NodeMembership {
     interval_at: MonoTime,
     comparing: ClockComparing,
     remote: RemoteStreams,
-    /// T on the controller's clock, and the converted T that was passed to the agent machine.
+    /// Start time on the controller's clock, and the converted time that was passed to the agent machine.
     start: Option<(MonoTime, MonoTime)>,
-    /// True once the spool has a sample or a result of the current run.
+    /// True once a sample of the current run was queued for the spool.
     is_kept: bool,
     described: Option<NodeHello>,
     /// True while senders may be sending, so that the supervisor watches them.
@@ -135,8 +135,9 @@ impl NodeMembership {
         due
     }
 
-    /// Shuts the senders' gate before a run is prepared. Returns the preparation without files, limits and confirmed
-    /// interfaces, because on a lent machine only its owner decides about them.
+    /// Shuts the senders' gate before a run is prepared. Returns the preparation without the capture directory, limits
+    /// and confirmed interfaces, because on a lent machine only its owner decides about them. Refuses a preparation
+    /// without places, or with forbidden addresses of the clock server.
     pub(crate) fn prepare_run(
         &mut self,
         head: &MessageHead,
@@ -184,7 +185,8 @@ impl NodeMembership {
         Ok(())
     }
 
-    /// Starts a further attempt on the same ports. From now on, results are stored for that attempt.
+    /// Begins the journal of an attempt, unless it has one already. A further attempt uses the same ports, but its
+    /// results are stored separately.
     pub(crate) fn begin_attempt(&mut self, head: &MessageHead) -> Result<(), Error> {
         if self.uplink.has_journal_of_attempt(head) {
             return Ok(());
@@ -217,8 +219,8 @@ impl NodeMembership {
         }
     }
 
-    /// Returns the clock fit that was reported to the controller. T and latencies are converted only with this fit,
-    /// because the reported bounds belong to it.
+    /// Returns the clock fit that was reported to the controller. Start times and latencies are converted only with
+    /// this fit, because the reported bounds belong to it.
     fn reported_fit(&self) -> Option<ClockFit> {
         match &self.comparing {
             ClockComparing::Not => None,
@@ -266,8 +268,8 @@ impl NodeMembership {
         }
     }
 
-    /// Converts T to this node's clock. A repeated T gives the same time, even if the fit has improved, because the
-    /// agent machine would take another time for another start.
+    /// Converts a start time to this node's clock. A repeated start time gives the same result, even if the fit has
+    /// improved, because the agent machine would take another time for another start.
     fn convert_start_time(&mut self, start: MonoTime) -> MonoTime {
         match self.start {
             Some((said, local)) if said == start => local,
@@ -279,8 +281,8 @@ impl NodeMembership {
         }
     }
 
-    /// Converts T again, with the clock fit that is known now; `given` is the T that the agent machine got before. The
-    /// result is the time at which the senders start.
+    /// Converts the start time again, with the clock fit that is known now; `given` is the time that the agent machine
+    /// got before. The result is the time at which the senders start.
     pub(crate) fn fix_local_start(&mut self, given: MonoTime) -> MonoTime {
         match self.start {
             Some((said, local)) if local == given => self.to_local_time(said),

@@ -1,4 +1,4 @@
-//! The state of a run with results missing in its report. The report is written again from it when they arrive.
+//! State of a run with an incomplete report. When missing results arrive, the report is written again from this state.
 
 use crate::error::Error;
 use crate::local::EndedRun;
@@ -28,7 +28,7 @@ pub struct OpenRun {
 }
 
 impl OpenRun {
-    /// Takes the state of a run that has ended with missing results; `None` if no result is missing. `None` also for
+    /// Copies the state of a run that has ended with missing results; `None` if no result is missing. `None` also for
     /// a steered run: its plan does not record the user's actions, so its report stays as it is.
     pub(crate) fn from_ended(ended: &EndedRun) -> Option<Self> {
         let outcome = ended.controller.outcome().filter(|it| matches!(it, RunOutcome::Partial { .. }))?;
@@ -52,12 +52,12 @@ impl OpenRun {
         Self { facts, attempt: 1, outcome, times, results: Vec::new(), written_at: 0, notes: Vec::new() }
     }
 
-    /// Packs the state into bytes for the catalogue.
+    /// Writes the state as compressed bytes for the catalogue.
     pub(crate) fn to_bytes(&self) -> io::Result<Vec<u8>> {
         packed::pack_value(self)
     }
 
-    /// Unpacks the bytes of the catalogue.
+    /// Reads the state from the bytes of the catalogue.
     pub(crate) fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
         packed::unpack_value(bytes)
     }

@@ -22,7 +22,7 @@ pub type SharedOperator = Arc<dyn RunOperator>;
 
 /// Returns a function that decides what to do about nodes that other controllers lead. It decides to wait until the
 /// user interrupts. If a controller that is known to be running leads one of the nodes, it waits only if `waits` is
-/// set. Its first call names the nodes.
+/// set. When it first decides to wait, it names the nodes to the user.
 pub(crate) fn waiting_policy(
     operator: &dyn RunOperator,
     waits: bool,

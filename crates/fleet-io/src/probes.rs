@@ -3,7 +3,7 @@
 //! ```text
 //!  prepare   the owner's permits are checked for every line, before a socket is opened
 //!  arm       reflectors answer; paths, mechanisms and listeners are ready; senders wait
-//!  start_at  every sender counts its departure times from T
+//!  start_at  every sender counts its departure times from the start time
 //!  finish    senders, then reflectors end; the results of both become the node's result
 //! ```
 //! This plane goes through the same states as the rig that sends streams, so leases, barriers and the collection
@@ -58,7 +58,7 @@ impl Default for DateReader {
     }
 }
 
-/// A node's part in a run with probes.
+/// The data plane of a run with probes, on one node.
 #[derive(Debug)]
 pub(crate) struct ProbePlane {
     probes: ProbePlan,
@@ -113,7 +113,7 @@ impl ProbePlane {
     /// Offset of the wall clock, with a bound that holds from arming until now.
     fn wall_clock_offset(&self) -> WallClockOffset {
         let now = clock::realtime_offset();
-        // If the wall clock was set in between, it is unknown which stamps are before and which after that.
+        // If the wall clock was set in between, it is unknown which timestamps are before and which after that.
         let stepped = now.offset_ns.abs_diff(self.clock.offset_ns);
         let bound = Nanos::new(now.bound_ns.max(self.clock.bound_ns).saturating_add(stepped));
         WallClockOffset { offset_ns: now.offset_ns, bound }
@@ -127,7 +127,7 @@ fn now() -> MonoTime {
 impl DataPlane for ProbePlane {
     fn arm_ports(&mut self) -> Result<(), Error> {
         self.clock = clock::realtime_offset();
-        // Reflectors start first: they are the receivers, and other nodes begin to send at T.
+        // Reflectors start first: they are the receivers, and other nodes begin to send at the start time.
         for port in &self.ports {
             self.reflectors.extend(RunningReflector::start_reflecting(&self.probes, port, &self.gate)?);
         }
@@ -152,7 +152,7 @@ impl DataPlane for ProbePlane {
 
     fn senders_done(&mut self) -> bool {
         let is_done = self.senders.iter().all(RunningSender::is_done);
-        // A node without senders is done at once, but its part must not end before T.
+        // A node without senders is done at once, but its part must not end before the start.
         let is_over = is_done && (self.started.is_some_and(|at| now() >= at) || self.is_interrupted);
         if is_over && self.started.is_some() {
             self.senders_done.get_or_insert_with(now);
@@ -177,7 +177,7 @@ impl DataPlane for ProbePlane {
 
     fn finish_run(&mut self, node: &str, _: &[SentTotal]) -> Result<NodeResult, Error> {
         self.stop_senders();
-        // A run that was stopped before T has an empty part, which begins now.
+        // A run that was stopped before the start has an empty part, which begins now.
         let started = self.started.unwrap_or_else(now);
         let mut sent = self.end_senders();
         sent.lines.append(&mut self.failed);

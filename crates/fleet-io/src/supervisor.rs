@@ -3,10 +3,10 @@
 //!
 //! The worker and the supervisor both have a small file open. The worker writes the deadline by which it must have
 //! stopped sending; the supervisor reads it. The supervisor kills a worker that is half a second past its deadline,
-//! counted in time during which the supervisor itself was running. If a worker ends by itself, the supervisor starts it
-//! again: the new worker is idle, and the results are in its spool.
+//! counted in time during which the supervisor itself was running. If a worker crashes or is killed, the supervisor
+//! starts it again: the new worker is idle, and the results are in its spool.
 //!
-//! Invariant: the worker never outlives its supervisor.
+//! Invariant: the worker never outlives its supervisor, because the worker asks the kernel to end it with its parent.
 
 use crate::error::ignore_failure;
 use packetrig_sys::{clock, private_files, process};

@@ -65,7 +65,7 @@ struct UplinkShared {
 #[derive(Debug, Default)]
 struct UplinkState {
     over: bool,
-    /// True if the spool has new segments.
+    /// True if the spool has new segments, so that the thread must not wait.
     fresh: bool,
     /// True if a run has begun, so that the connection should be opened before its segments are ready.
     expected: bool,
@@ -79,7 +79,7 @@ struct UplinkState {
 
 impl UplinkShared {
     fn lock_uplink(&self) -> MutexGuard<'_, UplinkState> {
-        // No panic can leave it half changed: it is consistent between any two statements.
+        // A panic cannot leave the value half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -284,7 +284,7 @@ impl UplinkThread {
         }
     }
 
-    /// Hands over segments that were not handed over yet, or whose handover was not confirmed for
+    /// Hands over the segments that were not handed over yet, and those that the controller has not confirmed within
     /// [`SEGMENT_RESEND_TIMEOUT`].
     fn send_pending_segments(&mut self) -> Result<(), fabric::Error> {
         if std::mem::take(&mut self.shared.lock_uplink().expected) {

@@ -4,9 +4,9 @@
 //!  idle -> prepared -> armed -> waiting(T) -> running -> stopped -> spooled -> idle
 //!    ^________|__________|__________|____________| abort, or the controller is silent for too long
 //! ```
-//! Orders to the data plane are [`AgentAction`]s. The caller performs them in order and feeds each outcome
-//! back before any other event (those of `Finish` and `Spool` may come later). Commands may be repeated: a
-//! repeated command gets the same answer, and its action is not done twice.
+//! T is the common start time of all nodes. Orders to the data plane are [`AgentAction`]s. The caller performs them
+//! in order and feeds each outcome back before any other event (those of `Finish` and `Spool` may come later).
+//! Commands may be repeated: a repeated command gets the same answer, and its action is not done twice.
 //!
 //! In a fleet ([`AgentMachine::new_leased`]) the agent sends only while its [lease](crate::lease) is valid,
 //! and its result goes through the spool of its node. When the controller is silent, its senders stop at the
@@ -35,14 +35,14 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Minimum time between a confirmation and T. A later confirmation is refused, because it would reach
-/// the senders too late.
+/// Minimum time between a confirmation and the start time. A later confirmation is refused, because it would
+/// reach the senders too late.
 pub const CONFIRM_MARGIN: Nanos = Nanos::from_millis(20);
-/// Minimum time between a confirmation and T if the agent runs in the controller's own process. A receiver reads its
-/// orders every 5 ms, and must know T before the first frame arrives.
+/// Minimum time between a confirmation and the start time if the agent runs in the controller's own process. A receiver
+/// reads its orders every 5 ms, and must know the start time before the first frame arrives.
 pub const LOCAL_CONFIRM_MARGIN: Nanos = Nanos::from_millis(7);
-/// Largest difference between the T of the commit and the T of the confirmation. The node may convert the
-/// second one with a better clock fit.
+/// Largest difference between the start times of the commit and of the confirmation. The node may convert the
+/// second one to its own clock with a better clock fit.
 pub const MAX_START_TIME_DIFFERENCE: Nanos = Nanos::from_millis(10);
 /// Number of ended runs whose late messages are still recognised.
 const MAX_REMEMBERED_RUNS: usize = 256;
@@ -52,7 +52,7 @@ const MAX_REMEMBERED_RUNS: usize = 256;
 struct EndedAttempt {
     run: RunId,
     attempt: u32,
-    /// Number of segments in the spool; `None` if the result was not on the disk.
+    /// Number of segments of the result in the spool; `None` if the result was not on the disk.
     kept: Option<u64>,
 }
 
@@ -163,7 +163,7 @@ pub struct AgentMachine {
     ended: VecDeque<EndedAttempt>,
     heard: MonoTime,
     silence_timeout: Nanos,
-    /// A confirmation that leaves less than this before T is refused.
+    /// A confirmation that leaves less than this before the start time is refused.
     margin: Nanos,
     /// Present only in a fleet.
     lease: Option<AgentLease>,
@@ -203,7 +203,7 @@ impl AgentMachine {
         Self { margin: LOCAL_CONFIRM_MARGIN, ..Self::new(silence_timeout) }
     }
 
-    /// Creates an idle agent of a fleet.
+    /// Creates an idle agent of a fleet. `past` has the state that survives restarts of the agent.
     pub fn new_leased(terms: LeaseTerms, past: PersistentAgentState) -> Self {
         Self {
             epoch: past.epoch,
@@ -242,7 +242,7 @@ impl AgentMachine {
     /// Time at which the agent needs the next tick, if no other event comes earlier.
     pub fn next_deadline(&self) -> Option<MonoTime> {
         let start = match self.state {
-            // In a steered run nothing happens at an unconfirmed T, so no tick is needed for it.
+            // In a steered run nothing happens at an unconfirmed start time, so no tick is needed for it.
             AgentState::Waiting { start, confirmed } if confirmed || !self.steered => Some(start),
             _ => None,
         };
@@ -250,7 +250,7 @@ impl AgentMachine {
         [start, renewal, self.senders_deadline(), self.silence_deadline()].into_iter().flatten().min()
     }
 
-    /// True while senders may be running, so that samples are worth taking.
+    /// True from the start until the receivers stop, so that samples of the counts are worth taking.
     pub fn is_running(&self) -> bool {
         matches!(self.state, AgentState::Running | AgentState::Stopped(_))
     }
@@ -270,8 +270,8 @@ impl AgentMachine {
         self.epoch
     }
 
-    /// Head of the run that keeps the agent from taking part in another one. In a fleet, a failed run or a run with its
-    /// result on the disk does not keep it from that.
+    /// Head of the run that keeps the agent from taking part in another one. In a fleet, a failed run blocks no other
+    /// run, nor does a run with its result on the disk.
     pub fn blocking_run(&self) -> Option<&MessageHead> {
         self.head.as_ref().filter(|_| !self.has_released_ports())
     }
@@ -282,7 +282,8 @@ impl AgentMachine {
     }
 
     fn on_command(&mut self, head: MessageHead, command: NodeCommand, now: MonoTime) -> Vec<AgentAction> {
-        // This comes first: a refused command of a higher epoch also shows that every lower epoch has lost.
+        // This comes first: even a refused command of a higher epoch shows that the controllers of all lower epochs
+        // were replaced.
         let mut actions = self.raise_epoch(head.epoch);
         // A later controller asks for a run that ended here without it. The answer must not revive the run: its result
         // is in the spool and is delivered from there.
@@ -294,7 +295,7 @@ impl AgentMachine {
             actions.push(AgentAction::Reply(head, NodeReply::Refused(refusal)));
             return actions;
         }
-        // Only an accepted command proves that the controller is alive. A controller that has lost the node
+        // Only an accepted command proves that the controller is alive. A controller that no longer leads this node
         // may repeat its commands, and these must not keep its run going.
         self.record_contact(now);
         self.adopt_epoch(&head, &command);

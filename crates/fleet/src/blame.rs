@@ -1,4 +1,4 @@
-//! Says who is to blame for each error of this crate.
+//! Assigns each error of this crate to the party at fault ([`Blame`]).
 
 use crate::fabric::Error;
 use packetrig_units::Blame;

@@ -9,23 +9,23 @@ use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A text as one line.
+/// Element of a list of texts, read by [`deserialize_bounded_line`].
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct BoundedLine(#[serde(deserialize_with = "deserialize_bounded_line")] String);
 
-/// Reads a text field as one line.
+/// Reads a text field as one line of at most [`MAX_TEXT_CHARACTERS`].
 pub(crate) fn deserialize_bounded_line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     deserialize_line::<MAX_TEXT_CHARACTERS, D>(from)
 }
 
-/// Reads the first texts of a list, each as one line.
+/// Reads the first [`MAX_TEXTS`] texts of a list, each as one line, and skips the others.
 pub(crate) fn deserialize_bounded_lines<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let lines: Vec<BoundedLine> = deserialize_first_elements::<MAX_TEXTS, _, _>(from)?;
     Ok(lines.into_iter().map(|line| line.0).collect())
 }
 
-/// Reads the first elements of a list.
+/// Reads the first `MOST` elements of a list, and skips the others.
 pub(crate) fn deserialize_first_elements<
     'de,
     const MOST: usize,

@@ -22,13 +22,13 @@ const NEVER_REACHED_TIMEOUT: Nanos = Nanos::from_secs(20);
 /// Allowed differences between fabrics.
 #[derive(Clone, Copy, Debug)]
 pub struct FabricTraits {
-    /// A post to a node that has left is an error; otherwise the message is lost silently.
+    /// True if a post to a node that has left is an error. False if the message is lost silently.
     pub knows_who_left: bool,
     /// Capacity for results in bytes; [`check_fabric`] fills it.
     pub results_room: usize,
 }
 
-/// Runs all checks on the fabric; `make` creates an empty one each time.
+/// Checks messages, records and results; `make` creates an empty fabric each time. [`check_faults`] is separate.
 pub fn check_fabric<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
     messages::check_messages(traits, &make);
     results::check_records(&make);
@@ -74,7 +74,7 @@ fn segment_id(of: &str, number: u64) -> SegmentId {
     SegmentId { run: test_run(), attempt: 1, node: node_name(of), number }
 }
 
-/// Opens a reader of that run, in place of the readers named in `instead_of`.
+/// Opens a reader of the test run, in place of the readers named in `instead_of`.
 fn open_reader<F: Fabric>(fabric: &F, name: &str, instead_of: &[&str]) -> F::Incoming {
     let mut incoming = fabric
         .open_result_inlet(name)

@@ -3,9 +3,12 @@
 //! ```text
 //!  draft -> preparing -> armed -> committed(T) -> confirmed -> running -> draining -> collecting -> complete | partial
 //!               ^------ a commit came too late: next attempt, later T
-//!  before T: a refusal, a failure or silence -> failed; the user's stop -> aborted (both after every node released it)
+//!  before T: a refusal, a failure or silence -> failed; the user's stop -> aborted (both once every node released it
+//!             or the time to wait for this is over)
 //!  after T:  a failure or silence -> the others stop, drain and report -> partial; the user's stop -> complete
 //! ```
+//! T is the common start time of all nodes.
+//!
 //! The four barriers are conditions here: all nodes are armed before T is sent; all have confirmed before T;
 //! all senders are done before draining; draining is over before any receiver stops.
 //!
@@ -64,7 +67,7 @@ pub enum ControllerEvent {
     Collected(NodeName, Arc<NodeResult>),
     /// The result of a node has arrived, but a part of it is missing; the text says why. This event may be repeated.
     Doubted(String),
-    /// All segments that a node kept of the run are stored, and they contain no result. This event may be repeated.
+    /// All segments that a node has of the run are stored here, and they contain no result. This event may be repeated.
     Unfinished(NodeName),
     /// The agent of a node has waited this long for a processor within the last seconds.
     Starved(NodeName, Nanos),
@@ -76,7 +79,7 @@ pub enum ControllerEvent {
     StoodStill(Nanos),
     /// The user requests a change; only a steered run can be changed.
     Steer(PlanChange),
-    /// The user ends the run. Before T, no frame is sent at all; after T, the report includes the
+    /// The user ends the run. Before the start time, no frame is sent at all; after it, the report includes the
     /// frames that were sent.
     Stop,
     Tick,
@@ -118,7 +121,7 @@ pub struct ControllerMachine {
     peers: ControllerPeers,
     /// Nodes that were left out; a higher attempt number fences them off.
     left_out: BTreeMap<NodeName, ExcludedNode>,
-    /// Attempts to start with the present set of nodes.
+    /// Number of the current attempt to start. Attempts that only excluded nodes are not counted.
     tries: u32,
     /// Record of a run that an earlier controller began.
     inherited: Option<RunRecord>,
@@ -127,7 +130,7 @@ pub struct ControllerMachine {
     /// Nodes of an inherited run that other controllers lead.
     elsewhere: BTreeSet<NodeName>,
     phase: ControllerPhase,
-    /// Deadline for the senders to stop, once they were told to.
+    /// Deadline for the senders to stop; `None` before the order to stop.
     stopping: Option<MonoTime>,
     stopped_by_user: bool,
     /// Reasons why the run is incomplete, with the node that each is about.
@@ -191,7 +194,7 @@ impl ControllerMachine {
             ControllerEvent::Telemetry(node, head, sample) if head == self.head => {
                 self.on_telemetry(node, sample, now);
             }
-            // These messages belong to another attempt, or carry only the time.
+            // These events belong to another attempt, come twice (`Begin`), or carry only the time.
             ControllerEvent::Reply(..)
             | ControllerEvent::Telemetry(..)
             | ControllerEvent::Begin
@@ -310,7 +313,7 @@ impl ControllerMachine {
                 self.enter_state(RunState::Confirmed);
                 self.broadcast_commands(now);
             }
-            // Nodes that are confirmed start at T by themselves. Nodes without an acknowledgement are
+            // Nodes that are confirmed start by themselves at the start time. Nodes without an acknowledgement are
             // handled in `Running` (`give_up_unconfirmed_nodes`).
             ControllerPhase::Confirming { start, .. } if self.has_run_begun(start, now) => {
                 self.phase = ControllerPhase::Running { start };

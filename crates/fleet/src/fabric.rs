@@ -30,10 +30,10 @@ pub enum Error {
     /// The name is in use.
     #[error("the name {0} is already in use; give each node a name of its own")]
     Taken(NodeName),
-    /// Another reader has the results of this run; its name is unknown.
+    /// Another reader, with an unknown name, reads the results of this run.
     #[error("another controller already reads the results of run {0}")]
     RunTaken(String),
-    /// The record is there already.
+    /// A record with this key exists already.
     #[error("another controller has already created the record {0}")]
     Exists(String),
     /// Another process has changed the record.
@@ -63,7 +63,7 @@ pub trait Endpoint: Send {
     /// controller posts to it the first time. A network often cannot notice that a member has left; then the
     /// message is lost silently.
     fn post_message(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error>;
-    /// Sends a message to every node that has joined, but not to itself. Only the controller may do this. These
+    /// Sends a message to every node that has joined, but not to this endpoint. Only the controller may do this. These
     /// messages keep their order among each other, but not relative to messages for one node. A fabric that signs
     /// carries only [`MessageBody::RollCall`] this way.
     fn post_to_all_nodes(&mut self, body: MessageBody) -> Result<(), Error>;
@@ -232,8 +232,9 @@ pub trait Fabric {
     type Records: RecordStore;
     type Outgoing: ResultOutlet;
     type Incoming: ResultInlet;
-    /// Joins under this name. Messages to this name are kept from now on. Returns [`Error::Taken`] if an endpoint with
-    /// this name answers. Over a network, an endpoint that is cut off or stopped cannot answer, so its name is free.
+    /// Joins under this name. From now on, messages to this name wait until they are read. Returns [`Error::Taken`] if
+    /// an endpoint with this name answers. Over a network, an endpoint that is cut off or stopped cannot answer, so its
+    /// name is free.
     fn open_endpoint(&self, name: NodeName) -> Result<Self::Endpoint, Error>;
     /// Opens the records. Only the controller may do this.
     fn open_records(&self) -> Result<Self::Records, Error>;

@@ -1,7 +1,8 @@
 //! A fabric with faults: wraps any other fabric, and loses, repeats, delays, refuses or cuts its traffic on demand.
 //!
 //! It serves tests of code that uses a fabric. The faults are switches: nothing is random and nothing depends on time.
-//! Invariant: without a fault it behaves like the wrapped fabric.
+//! Invariant: without a fault it behaves like the wrapped fabric, except that the optional calls of [`ResultInlet`]
+//! (discarding, problems, refused segments) do nothing.
 
 use crate::fabric::{
     Endpoint, Error, Fabric, RecordStore, ResultInlet, ResultOutlet, SegmentDelivery, SegmentId, StoredRecord,
@@ -21,7 +22,8 @@ pub struct FabricFaults {
     pub repeat_each: Option<u64>,
     /// A post is delivered only after this many later posts.
     pub hold_back: usize,
-    /// Nothing gets through: every call returns [`Error::Down`], and receivers get nothing.
+    /// Nothing gets through: posts and calls fail with [`Error::Down`], and receivers get nothing. Parts can still be
+    /// opened.
     pub cut: bool,
     /// Appends fail with [`Error::Full`].
     pub full: bool,
@@ -81,7 +83,7 @@ impl<P> FaultyPart<P> {
         Ok(&mut self.inside)
     }
 
-    /// Returns the part, if changes are permitted.
+    /// Returns the part, unless changes are refused or the fabric is cut.
     fn changeable_part(&mut self, what: &str) -> Result<&mut P, Error> {
         if self.faults().refuse {
             return Err(Error::NotPermitted(what.to_owned()));

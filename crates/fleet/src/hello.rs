@@ -1,7 +1,7 @@
 //! The hello: a node's description of itself, sent on request and once a second.
 //!
-//! It has all facts that a controller needs to choose nodes, or to refuse them with a reason. All facts
-//! become invalid with the end of the node's *incarnation*.
+//! It has all facts that a controller needs to choose nodes, or to refuse them with a reason. A hello is valid only
+//! for one *incarnation* of the node: until its agent is started again.
 
 use crate::bounded::{deserialize_bounded_line, deserialize_bounded_lines, deserialize_first_elements};
 use crate::message::{MessageHead, Nonce, RunId};
@@ -20,7 +20,7 @@ pub struct ProtocolVersion {
     pub minor: u16,
 }
 
-/// Maximum number of bytes of a packed hello. A longer hello is not read.
+/// Maximum number of bytes of a compressed hello. A longer hello is not read.
 pub const MAX_HELLO_BYTES: usize = 64 << 10;
 /// Maximum number of bytes of the JSON in a hello.
 pub const MAX_HELLO_TEXT: u64 = 512 << 10;
@@ -30,7 +30,7 @@ pub const MAX_PORTS: usize = 512;
 pub const MAX_SPOOLED: usize = 1024;
 /// Longest text of a node, in characters.
 pub const MAX_TEXT_CHARACTERS: usize = 300;
-/// Maximum number of troubles, labels, features and addresses in one list.
+/// Maximum number of elements in each other list: troubles, labels, features, back ends, addresses.
 pub const MAX_TEXTS: usize = 32;
 
 /// Invariant: a hello that was read has bounded lists, and each of its texts is one line of bounded length.
@@ -67,7 +67,8 @@ pub struct NodeHello {
     /// Nonce of the roll call that this answers; absent in the hello of every second.
     #[serde(default)]
     pub answers: Option<Nonce>,
-    /// Total time for which the node's agent waited for a processor within [`STARVATION_WINDOW`].
+    /// Total time for which the node's agent waited for a processor within the last one to two
+    /// [`STARVATION_WINDOW`]s.
     #[serde(default)]
     pub starved: Nanos,
 }
@@ -92,7 +93,7 @@ impl NodeHello {
         describe_starvation(self.starved)
     }
 
-    /// Drops list elements beyond the limits of readers, so that readers accept the remaining list.
+    /// Cuts the long lists to the lengths that readers store.
     #[must_use]
     pub fn truncated_to_limits(mut self) -> Self {
         // Readers cut the same lists. The node cuts them here to keep the hello below the length that readers accept.
@@ -108,7 +109,7 @@ impl NodeHello {
 /// An interface that may carry test traffic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfferedPort {
-    /// Location on that machine: `eth1` or `ns/eth1`.
+    /// Location on the node's machine: `eth1` or `ns/eth1`.
     #[serde(deserialize_with = "deserialize_bounded_line")]
     pub interface: String,
     /// Labels of the port itself, in addition to the labels of the node.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Maximum length of a text in an entry (list of ports, reason), in characters.
 const MAX_PORT_LIST_CHARACTERS: usize = 400;
 
-/// An event of a node.
+/// An event in the history of a node, with its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeEntry {
     /// Time at which the event was noticed, nanoseconds since 1970 (UTC).
@@ -65,7 +65,7 @@ pub enum NodeEvent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRun {
     pub run: RunId,
-    /// Final state of the whole run: `complete`, `partial`.
+    /// Final state of the whole run, for example `complete` or `partial`.
     pub ended: String,
     pub verdict: String,
     /// True if the report has the result of this node.
@@ -105,7 +105,7 @@ fn is_reason_about_node(reason: &str, node: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with([':', ' ']))
 }
 
-/// Compared parts of the last hello, and the time of its arrival.
+/// Parts of the last hello that are compared with the next one, and the time of its arrival.
 #[derive(Clone, Debug)]
 struct LastReceivedHello {
     incarnation: u64,

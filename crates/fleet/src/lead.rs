@@ -22,9 +22,9 @@ pub struct NodeLead {
     /// Epoch of the lead. It stays when the node is given back.
     pub epoch: u64,
     pub run: RunId,
-    /// User who started the controller, for people.
+    /// User who started the controller. Only shown in messages.
     pub user: String,
-    /// Host of the controller, for people.
+    /// Host of the controller. Only shown in messages.
     pub host: String,
     /// Begin of the lead, nanoseconds since 1970 (UTC).
     pub since_wall_ns: u64,
@@ -145,7 +145,8 @@ pub struct HeldLead {
     pub state: TermState,
 }
 
-/// Reads the current leads of these nodes that other controllers than `me` hold.
+/// Reads the leads of these nodes that other controllers than `me` hold. Leads of dead controllers
+/// and of ended terms do not count.
 pub fn read_held_leads<R: RecordStore>(
     records: &mut R,
     nodes: &[NodeName],

@@ -1,8 +1,8 @@
 //! Leases: a node may send only while its controller answers.
 //!
-//! The agent asks for renewal with a [`Nonce`]; an answer lets its senders continue until the term has passed since
-//! the question was *sent*. So a delay on the way can only shorten a lease. The controller remembers the time of its
-//! answer. From this time it knows, without another message, when a silent node has certainly stopped.
+//! The agent asks for renewal with a [`Nonce`]; an answer lets its senders continue until the term (`ttl` and `grace`)
+//! has passed since the question was *sent*. So a delay on the way can only shorten a lease. The controller remembers
+//! the time of its answer. From this time it knows, without another message, when a silent node has certainly stopped.
 //!
 //! This module only calculates: it sends nothing and stops no sender. Answers are authenticated before they get here.
 //!
@@ -42,7 +42,7 @@ impl LeaseTerms {
 
     /// Time between two questions of a node, in a run with this many nodes. With a short interval, a lease
     /// survives longer gaps without answers: with few nodes, gaps of 1.8 s if the lease is 2 s. All nodes together send
-    /// at most 4000 questions a second, but each node sends at least four in the term.
+    /// at most 4000 questions a second, but each node sends at least four within `ttl`.
     pub fn renewal_interval(self, nodes: usize) -> Nanos {
         let by_load = Nanos::new((nodes as u64).saturating_mul(QUESTION_COST.as_u64()));
         by_load.clamp(Nanos::new(self.ttl.as_u64() / 16), self.longest_renewal_interval())
@@ -68,7 +68,7 @@ impl LeaseTerms {
 /// Effect of an answer to a question for renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseAnswer {
-    /// The answer belongs to no open question, or is too late.
+    /// The answer belongs to no open question, or does not extend the lease.
     Nothing,
     /// Senders may run until this time.
     Until(MonoTime),

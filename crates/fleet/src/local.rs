@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of samples that wait for a slow reader. Further samples are dropped; a later one
-/// has their counts, too.
+/// Maximum number of samples and hellos that wait for a slow reader. Further ones are dropped; a later sample or
+/// hello makes up for them.
 const MAX_WAITING_SAMPLES: usize = 64;
 /// Default capacity for segments that wait to be collected, in bytes.
 const DEFAULT_RESULT_CAPACITY_BYTES: usize = 1 << 30;
@@ -29,8 +29,9 @@ pub struct LocalFabric {
 
 #[derive(Clone, Debug)]
 struct LocalMailbox {
-    /// Nodes for which letters are delivered here; `None` for all nodes.
+    /// Messages of these nodes are delivered here; `None`: of all nodes. Hellos come from all nodes in any case.
     listens_to: Option<Arc<Mutex<BTreeSet<NodeName>>>>,
+    /// Messages that must not be lost.
     letters: Sender<MessageEnvelope>,
     telemetry: Sender<MessageEnvelope>,
     dropped: Arc<AtomicU64>,
@@ -46,7 +47,7 @@ pub struct LocalEndpoint {
     dropped: Arc<AtomicU64>,
 }
 
-/// Segments that are not delivered yet, or delivered but not confirmed.
+/// Segments that are not delivered yet, or delivered but not confirmed. `room`: capacity in bytes.
 #[derive(Debug)]
 struct LocalResults {
     room: usize,
@@ -116,7 +117,7 @@ impl Fabric for LocalFabric {
         if places.contains_key(&name) {
             return Err(Error::Taken(name));
         }
-        // Letters must not be lost. Their number is bounded by the machines,
+        // Commands and replies must not be lost. Their number is bounded by the machines,
         // which repeat one only after a while.
         let (letters, letters_in) = unbounded();
         let (telemetry, telemetry_in) = bounded(MAX_WAITING_SAMPLES);
@@ -154,13 +155,13 @@ impl LocalEndpoint {
         if self.name.is_controller() { NodeName::controller() } else { self.name.clone() }
     }
 
-    /// Delivers a letter to every controller that listens to its sender.
+    /// Delivers a message to every controller that listens to its sender.
     fn post_to_controllers(&self, letter: &MessageEnvelope) -> Result<(), Error> {
         let places = self.fabric.lock_mailboxes();
         let controllers = places.iter().filter(|(name, _)| name.is_controller());
         let controllers: Vec<_> =
             controllers.map(|(name, mailbox)| (name.clone(), mailbox.clone())).collect();
-        // The lock is released before the letters are delivered, so that no endpoint waits for another.
+        // The lock is released before the message is delivered, so that no endpoint waits for another.
         drop(places);
         if controllers.is_empty() {
             return Err(Error::Unknown(NodeName::controller()));
@@ -200,7 +201,7 @@ impl Endpoint for LocalEndpoint {
     }
 
     fn post_to_all_nodes(&mut self, body: MessageBody) -> Result<(), Error> {
-        // The list is copied, so that the lock is not held while letters are put into the mailboxes.
+        // The list is copied, so that the lock is not held while the message is put into the mailboxes.
         let others: Vec<_> =
             self.fabric.lock_mailboxes().iter().map(|(n, m)| (n.clone(), m.clone())).collect();
         for (to, mailbox) in others.into_iter().filter(|(name, _)| *name != self.name) {
@@ -221,7 +222,7 @@ impl Endpoint for LocalEndpoint {
     }
 
     fn receive_message(&mut self, within: Nanos) -> Option<MessageEnvelope> {
-        // Letters come first, because `select!` chooses at random among channels that are ready.
+        // Commands and replies come first, because `select!` chooses at random among channels that are ready.
         if let Ok(letter) = self.letters.try_recv() {
             return Some(letter);
         }

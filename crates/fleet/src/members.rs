@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Silence after which a node is suspect. It says hello once a second.
+/// Silence after which a node is suspect. A node sends a hello once a second.
 pub const SUSPECT_AFTER: Nanos = Nanos::from_secs(3);
 /// Silence after which a node is lost.
 pub const LOST_AFTER: Nanos = Nanos::from_secs(10);
@@ -144,7 +144,7 @@ pub struct UncollectedPart {
     pub segments: u64,
 }
 
-/// The nodes known so far.
+/// The nodes of the fleet that are known so far, with their labels and leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetMembers {
     nodes: BTreeMap<NodeName, FleetMember>,

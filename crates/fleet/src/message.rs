@@ -1,6 +1,7 @@
 //! Messages between controller and agents.
 //!
-//! Every message carries a [`MessageHead`]; an agent refuses messages of an older epoch or attempt. Commands and
+//! Every message of an attempt, except [`MessageBody::Stored`], carries a [`MessageHead`]; an agent refuses commands of
+//! an older epoch or attempt. Commands and
 //! replies may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
 
 mod change;
@@ -46,7 +47,7 @@ pub struct RunPreparation {
     pub part_of: Option<PlanHash>,
     #[serde(flatten)]
     pub terms: RunTerms,
-    /// Id of the run. A node that receives frames of this run in a later one names the run by it.
+    /// Id of the run. If frames of this run arrive in a later run, the node reports them with this id.
     #[serde(default)]
     pub run: String,
     /// Interfaces that the user confirmed although they look like part of a real network, as locations.
@@ -105,7 +106,7 @@ pub enum StopReason {
     Told,
     /// Their lease was not renewed.
     LeaseOver,
-    /// No lease was valid at T: nothing was sent.
+    /// No lease was valid at the start time: nothing was sent.
     NoLease,
     /// The longest duration that the node's owner allows was reached.
     OwnersLimit,
@@ -119,15 +120,16 @@ pub enum NodeCommand {
     Prepare(Box<RunPreparation>),
     /// Begin to receive, and reply.
     Arm,
-    /// Be ready to send at `start`. The node answers `Late` if less than `guard` is left before it.
+    /// Be ready to send at `start`. The node answers `Late` if less than `guard` is left before it and the run is
+    /// not steered.
     Commit {
         start: MonoTime,
-        /// Time before T until which an acknowledgement is accepted.
+        /// Acknowledgements must be sent this long before `start`.
         guard: Nanos,
     },
     /// All nodes are ready: the start that was committed is final.
     Confirm {
-        /// The start time T again.
+        /// The same start time again.
         start: MonoTime,
     },
     /// Report the progress of this node.
@@ -166,11 +168,12 @@ pub enum NodeReply {
     },
     Armed,
     Committed,
-    /// The commit came too late; it was not accepted.
+    /// The commit or the confirmation came too late, or the start time passed without a confirmation: the node does
+    /// not start in this attempt.
     Late,
-    /// The node will start at T.
+    /// The node will start at the confirmed time.
     Confirmed,
-    /// T has passed; the node sends, if it has streams to send.
+    /// The start time has passed; the node sends, if it has streams to send.
     Started,
     /// Streams are held for a change, or holding failed and no stream was changed.
     Held {

@@ -1,9 +1,9 @@
-//! Encodes values as compressed JSON, for segments and long letters.
+//! Encodes values as compressed JSON, for segments and long messages.
 //!
 //! The bytes may come from an unknown sender. Invariant: reading takes time and memory in proportion to the
 //! compressed bytes: at most [`MAX_COMPRESSION_RATIO`] bytes of JSON for each of them, but [`MIN_UNPACKED_LIMIT`] bytes
-//! are always accepted, and never more than [`MAX_UNPACKED_BYTES`]. The JSON is parsed while it is unpacked: the whole
-//! text is never in memory.
+//! are always accepted, and never more than [`MAX_UNPACKED_BYTES`]. The JSON is parsed while it is decompressed: the
+//! whole text is never in memory.
 
 use packetrig_units::clamp_to_u32;
 use serde::Serialize;
@@ -15,18 +15,18 @@ use std::io::{self, BufReader, BufWriter, Read};
 const COMPRESSION_LEVEL: i32 = 3;
 /// Maximum number of bytes of JSON in a value. A node's result of ten thousand streams has tens of MB.
 pub const MAX_UNPACKED_BYTES: u64 = 256 << 20;
-/// Maximum number of bytes of JSON for each packed byte. Results of real runs have 5 to 30.
+/// Maximum number of bytes of JSON for each compressed byte. Results of real runs have 5 to 30.
 pub const MAX_COMPRESSION_RATIO: u64 = 128;
 /// Bytes of JSON that even the shortest input may hold.
 pub const MIN_UNPACKED_LIMIT: u64 = 1 << 20;
 /// Maximum window of a decoder, as a power of two; level 3 needs 2^21.
 const MAX_WINDOW_LOG2: u32 = 22;
-/// Size of the buffer for the text.
+/// Size of the buffer for the JSON text, which is never in memory as a whole.
 const TEXT_BUFFER_BYTES: usize = 64 << 10;
 /// Magic number of a zstd frame that decoders skip (RFC 8878, 3.1.2).
 const ZSTD_SKIPPABLE_MAGIC: [u8; 4] = 0x184d_2a50_u32.to_le_bytes();
 
-/// Packs `value`.
+/// Writes `value` as JSON and compresses it.
 pub fn pack_value<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut encoder = zstd::Encoder::new(Vec::new(), COMPRESSION_LEVEL)?;
     let mut counter = ByteCounter { inner: &mut encoder, bytes: 0 };
@@ -40,16 +40,17 @@ pub fn pack_value<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     Ok(packed)
 }
 
-/// Packs a value that is JSON already.
+/// Compresses a value that is JSON already.
 pub fn pack_text(text: &[u8]) -> io::Result<Vec<u8>> {
     let mut packed = zstd::encode_all(text, COMPRESSION_LEVEL)?;
     pad_to_ratio(&mut packed, text.len() as u64);
     Ok(packed)
 }
 
-/// Pads the packed bytes, because a reader expands them by [`MAX_COMPRESSION_RATIO`] at most.
+/// Pads the compressed bytes, because a reader expands them by [`MAX_COMPRESSION_RATIO`] at most.
 fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
-    // A text that repeats itself very often shrinks more than that limit allows. A skippable frame makes it longer.
+    // A text that repeats itself very often shrinks more than that limit allows. A skippable frame makes it
+    // longer.
     let length = packed.len() as u64;
     // Readers accept up to `MIN_UNPACKED_LIMIT` bytes of text for an input of any length.
     let Some(missing) =
@@ -65,7 +66,7 @@ fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
     packed.resize(packed.len() + content as usize, 0);
 }
 
-/// Unpacks a value of [`pack_value`].
+/// Decompresses and parses a value of [`pack_value`] or [`pack_text`]. Fails if its JSON exceeds the limits.
 pub fn unpack_value<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     // The limit grows with the input, so that a sender pays in bytes for the memory and time that it costs.
     unpack_value_with_limit(
@@ -76,12 +77,12 @@ pub fn unpack_value<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     )
 }
 
-/// Unpacks a value that has at most `most` bytes of JSON.
+/// Like [`unpack_value`], but fails if there are more than `most` bytes of JSON.
 pub fn unpack_value_with_limit<T: DeserializeOwned>(bytes: &[u8], most: u64) -> io::Result<T> {
     let mut decoder = zstd::Decoder::with_buffer(bytes)?;
     // The default limit of zstd would let a few bytes allocate a window of 128 MiB.
     decoder.window_log_max(MAX_WINDOW_LOG2)?;
-    // The limit applies to the unpacked text. A limit on the parsed value would come after the memory was allocated.
+    // The limit applies to the decompressed text: a limit on the parsed value would come after the allocation.
     let mut text = LimitedReader { inner: decoder, left: most, most };
     let value = serde_json::from_reader(BufReader::with_capacity(TEXT_BUFFER_BYTES, &mut text));
     Ok(value?)

@@ -4,7 +4,7 @@
 //! a port, and every change of a running plan. This module sees the plan, not the frames: the agent enforces
 //! limits that depend on time (the duration of an endless stream, the size of a capture).
 //!
-//! Invariant: traffic without a bound is refused, unless everything of its kind is allowed.
+//! Invariant: traffic to unknown destinations, or with an unknown rate, is refused where the permit has a limit for it.
 
 mod file;
 mod network;
@@ -53,7 +53,7 @@ pub struct LendingPermit {
     pub networks: NetworkSet,
     /// MAC addresses that may be sent to.
     pub macs: PermittedMacs,
-    /// Longest time to send.
+    /// Longest time for which a stream or the probes of a port may send.
     pub max_duration: Nanos,
     /// Maximum number of bytes of captures that leave the machine after a run; `None`: no limit.
     pub max_capture: Option<u64>,
@@ -173,7 +173,7 @@ impl LendingPermit {
             refusals.push(match &self.replays {
                 None => "the owner of this node allows no replay of files".to_owned(),
                 Some(directory) => {
-                    format!("only files below {} may be replayed", directory.display())
+                    format!("only existing files below {} may be replayed", directory.display())
                 }
             });
         }
@@ -303,7 +303,8 @@ fn find_rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort
         }
         if asked.unpaced {
             refusals.push(format!(
-                "the plan sends a file's frames at the times in the file; at most {most} frames/s are allowed"
+                "the plan sends a file's frames at the file's times or at link speed; at most {most} frames/s are \
+                 allowed"
             ));
         }
     }

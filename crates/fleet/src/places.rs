@@ -16,7 +16,7 @@ use packetrig_plan::{Plan, PlanProblem, PlanProblems, PortHost};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Places of the ports of a plan.
+/// Places (node and interface) of the ports of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlaceSettlement {
     /// The place of each port, by its index.
@@ -302,7 +302,7 @@ impl<'a> PlaceSearch<'a> {
         }
         let hint = match (labelled.len(), reasons.is_empty()) {
             (0, _) => format!("no node and no port has the label `{label}`"),
-            (_, true) => "other ports of the plan use the rest".to_owned(),
+            (_, true) => "other ports of the plan use all ports with this label".to_owned(),
             (_, false) => join_shortened_names(&reasons.iter().map(String::as_str).collect::<Vec<_>>()),
         };
         let message =

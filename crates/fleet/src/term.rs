@@ -8,7 +8,7 @@
 //! This module reads no clock and no process table: the callers pass in the time, and which controllers are
 //! running on this machine.
 //!
-//! Invariant: a term that another controller has ended commits no start.
+//! Invariant: after another controller has ended a term, the holder of the term commits no start.
 
 use crate::fabric::{Error, RecordStore, StoredRecord};
 use packetrig_units::{MonoTime, Nanos};
@@ -24,15 +24,15 @@ pub const MAX_EPOCH: u64 = 1 << 53;
 pub struct ControllerIdentity {
     /// A new name at each start of a controller; it also names the controller's term.
     pub controller: String,
-    /// User who started it, for people.
+    /// User who started it. Only shown in messages.
     #[serde(default)]
     pub user: String,
-    /// Name of its host, for people.
+    /// Name of its host. Only shown in messages.
     pub host: String,
     /// Boot of the kernel, and the directory in which the controller shows that it is running. Only controllers with
     /// the same value can be looked up. A process number is not enough: another process may get it later.
     pub place: String,
-    /// Number of its process, for people.
+    /// Number of its process. Only shown in messages.
     pub pid: u32,
 }
 
@@ -42,7 +42,7 @@ pub type ControllerLookup<'a> = &'a dyn Fn(&ControllerIdentity) -> Option<bool>;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TermRecord {
     pub holder: ControllerIdentity,
-    /// Begin of the term, nanoseconds since 1970 (UTC); for people.
+    /// Begin of the term, nanoseconds since 1970 (UTC). Only shown to users.
     pub since_wall_ns: u64,
     /// True if another controller has found it dead and ended it.
     pub is_over: bool,
@@ -83,7 +83,7 @@ impl Default for ControllerTermTimes {
 /// State of another controller's term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TermState {
-    /// The term has ended, or was ended.
+    /// The controller has removed its record, or another controller has ended the term.
     Over,
     /// The term is not refreshed any more, or its process is gone. Any controller may end it
     /// by replacing this revision.
@@ -177,7 +177,7 @@ impl ControllerTermWatch {
 /// A controller's own term.
 #[derive(Clone, Debug)]
 pub struct ControllerTerm {
-    /// The record as it is written.
+    /// The record that each refresh writes again.
     record: TermRecord,
     revision: u64,
     times: ControllerTermTimes,
@@ -211,7 +211,7 @@ impl ControllerTerm {
         !self.is_lost && now < self.refreshed + self.times.stale
     }
 
-    /// True if the term was ended: everything stops.
+    /// True if another controller has ended the term: this controller must send nothing more.
     pub const fn is_lost(&self) -> bool {
         self.is_lost
     }

@@ -1,8 +1,8 @@
 //! Anonymises records: addresses are replaced so that addresses with a common prefix keep a common prefix of that
 //! length.
 //!
-//! The method is Crypto-PAn (Xu, Fan, Ammar and Moon, ICNP 2002). The same key replaces an address alike in `nfanon` of
-//! nfdump.
+//! The method is Crypto-PAn (Xu, Fan, Ammar and Moon, ICNP 2002). With the same key, `nfanon` of nfdump gives the same
+//! addresses.
 
 use crate::hexadecimal::parse_hexadecimal;
 use aes::Aes128;
@@ -14,7 +14,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Number of replaced addresses that are remembered. An IPv6 address costs 128 encryptions.
+/// Maximum number of replaced addresses that are remembered, because an IPv6 address costs 128 encryptions. When the
+/// cache is full, all of it is discarded.
 const MAX_REMEMBERED: usize = 1 << 16;
 
 /// The secret key: 64 hexadecimal digits as text.
@@ -46,7 +47,7 @@ impl FromStr for AnonymiserKey {
 /// Replaces addresses with one key.
 pub struct RecordAnonymiser {
     cipher: Aes128,
-    /// Bits that stand in for the part of an address that is not compared.
+    /// The encrypted pad. It fills the part of each cipher block that does not come from the address.
     pad: [u8; 16],
     known: HashMap<[u8; 16], [u8; 16]>,
 }
@@ -71,8 +72,8 @@ impl RecordAnonymiser {
         block.into()
     }
 
-    /// Replaces the addresses and the flow number of a record, and clears its MAC addresses. Its fields without a
-    /// column are left out, because nobody knows what they say.
+    /// Replaces the addresses and the flow number of a record. Removes its MAC addresses, its history, and the fields
+    /// without a column, because their content is unknown.
     pub fn anonymise_record(&mut self, record: &mut FlowRecord) {
         let FlowRecord {
             key,
@@ -122,7 +123,8 @@ impl RecordAnonymiser {
         clamp_to_u64(u128::from_be_bytes(self.encrypt_block(block)) >> 64)
     }
 
-    /// Replaces an address; IPv4 is mapped. An address of zeros means that there is none, and stays.
+    /// Replaces an IPv6 address, or the last four bytes of an IPv4-mapped one. The zero address means that there is no
+    /// address, and stays.
     fn replace_address(&mut self, address: [u8; 16]) -> [u8; 16] {
         if address == [0; 16] {
             return address;

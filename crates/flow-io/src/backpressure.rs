@@ -54,7 +54,7 @@ struct BackpressureState {
     is_of_files: AtomicBool,
     /// Sources that may still give packets.
     open_sources: AtomicUsize,
-    /// Time that an output may take nothing, by [`OutputReachability`].
+    /// Longest time that an output may accept no data, by [`OutputReachability`].
     stall_ns: [AtomicU64; 3],
 }
 
@@ -136,7 +136,8 @@ impl BackpressurePolicy {
         OpenSourceGuard(Arc::clone(&self.0))
     }
 
-    /// Counts a source as ended. Workers begin to wait when all sources have ended, or after a second, even if one source does not end.
+    /// Counts a source as ended, and blocks until all sources have ended, but at most for a second. From then on
+    /// workers wait for room in full queues.
     pub(crate) fn unregister_source_and_enable_waiting(&self, source: OpenSourceGuard) {
         // Waiting must not begin earlier: a worker that waits for room does not empty its ring.
         drop(source);

@@ -1,4 +1,4 @@
-//! Batches that a worker gives to the export thread.
+//! Batches that a worker gives to its outputs: the export and the sinks.
 
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::{CarriedRecords, FlowRecord};
@@ -6,9 +6,9 @@ use packetrig_flow::{CarriedRecords, FlowRecord};
 /// Part of a worker's output, in order.
 #[derive(Clone, Debug)]
 pub enum WorkerBatch {
-    /// Flows that left the table.
+    /// Records that the table made: of flows that ended, and of flows that continue.
     Records(Vec<FlowRecord>),
-    /// Packets and new flows.
+    /// Events of SIM: packets and new flows.
     Sim(Vec<SimEvent>),
 }
 

@@ -62,7 +62,11 @@ impl GroupError {
             | Self::Family { .. }
             | Self::Key { .. }
             | Self::KeyFile {
-                source: SecretFileError::NotRegular | SecretFileError::Exposed | SecretFileError::Foreign(_),
+                source:
+                    SecretFileError::NotRegular
+                    | SecretFileError::TooLong(_)
+                    | SecretFileError::Exposed
+                    | SecretFileError::Foreign(_),
                 ..
             } => Blame::Usage,
             Self::KeyFile { source: SecretFileError::Io(source), .. } => Blame::from_named_file(source),

@@ -4,7 +4,7 @@
 //! peer's own certificate. `openssl req -x509` marks such a certificate as an authority, and a plain verifier refuses
 //! it for that reason.
 //!
-//! Invariant: a refusal is kept with the name of the certificate until the caller takes it.
+//! Invariant: the text of the last refusal, with the name of the certificate, is stored until the caller takes it.
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::ParsedCertificate;
@@ -61,7 +61,7 @@ impl TrustedCertificates {
     }
 }
 
-/// Describes why rustls refused a certificate, without the prefix that is the same for all its errors.
+/// Describes why rustls refused a certificate, without its prefix `invalid peer certificate:`.
 fn describe_objection(objection: &Error) -> String {
     match objection {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => "its issuer is not trusted".to_owned(),

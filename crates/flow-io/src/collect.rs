@@ -9,8 +9,8 @@
 //! `flow::collect` decodes the messages. If the decoding thread or its outlet is too slow, listeners wait: connections are held up, and
 //! the kernel drops datagrams and counts them.
 //!
-//! Invariant: memory is bounded, and every datagram is decoded, counted as malformed or refused, or in
-//! the socket's drops ([`CollectLedger::imbalances`]).
+//! Invariant: memory is bounded, and every datagram is decoded, counted as malformed, refused, not allowed or unread,
+//! or in the socket's drops ([`CollectLedger::imbalances`]).
 
 mod datagrams;
 mod decode;
@@ -70,8 +70,8 @@ pub struct CollectOptions {
     pub gather: GatherOptions,
     /// Options for joining records of meters that see copies of one link.
     pub groups: GroupOptions,
-    /// True if this collector has the group records that its former process stored. If not, it passes over records that meters sent
-    /// before its start, because the meters send them again.
+    /// True if this collector has the group records that its previous process stored. If not, it skips group records
+    /// that meters sent before its start: meters send these again, and the previous process has probably stored them.
     pub has_memory: bool,
     /// Collectors to which received datagrams are forwarded.
     pub relays: Vec<RelayTarget>,
@@ -157,7 +157,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         Self::start_with_groups(options, outlet, grouped)
     }
 
-    /// Starts with the group flows that a former process has stored.
+    /// Starts with the group flows that a previous process has stored.
     pub fn start_with_groups(
         options: &CollectOptions,
         outlet: O,
@@ -251,7 +251,7 @@ impl LedgerReader {
         Nanos::new(clock::monotonic_ns().saturating_sub(self.began_ns))
     }
 
-    /// Handshake failures: for each listener the number of refused connections and the last reason.
+    /// Lists the listeners with failed TLS handshakes: the listener, their number, and the reason of the last one.
     pub fn handshake_failures(&self) -> Vec<(String, u64, String)> {
         let all = self.intake.iter().map(|(place, counters)| counters.read_counts(place.clone()));
         let failed = all.filter_map(|one| Some((one.place, one.handshakes_failed, one.handshake_failure?)));
@@ -277,7 +277,7 @@ impl LedgerReader {
     }
 }
 
-/// Listeners and files, opened one after the other. If one cannot be opened, the threads of the opened ones end.
+/// Relays, listeners and files, opened in this order. If one cannot be opened, the threads of those before it end.
 struct CollectorOpening<'a> {
     options: &'a CollectOptions,
     shared: &'a Arc<CollectorState>,

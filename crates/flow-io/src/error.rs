@@ -17,7 +17,7 @@ pub enum Error {
     /// The file is empty. A capture without packets still has a header.
     #[error("{} is not a capture file: it is empty", path.display())]
     EmptyCapture { path: PathBuf },
-    /// Files are numbered with 16 bits in records.
+    /// A record has 16 bits for the number of its capture file.
     #[error(
         "{count} capture files are too many: one meter reads at most {most}; start a second meter for the others"
     )]
@@ -37,13 +37,13 @@ pub enum Error {
         /// Number of workers that the user asked for.
         workers: usize,
     },
-    /// See [`packetrig_sys::Error`].
+    /// A system call failed, or an interface or namespace does not exist.
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
     /// An error of the engine, which carries its own cause.
     #[error(transparent)]
     Engine(#[from] packetrig_engine::Error),
-    /// The system has no room for another thread.
+    /// The system refused to start another thread.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
     /// A thread of the meter panicked, which is a bug.

@@ -4,7 +4,7 @@
 //!  other meters <~~ UDP, authenticated ~~> member thread <- keepalived's pipe, or a state file
 //!                                             |   ^
 //!                         role, replay mark,  v   |  watermark, coverage
-//!                                           GroupSeat  <-> export threads, display
+//!                                       GroupRoleHandle  <-> export threads, display
 //! ```
 //! [`packetrig_flow::group`] decides; this module has the clock, the socket and the files. Times are those of
 //! `CLOCK_BOOTTIME`, which continues while a machine is suspended.

@@ -53,7 +53,7 @@ impl PacketIntake {
         self.add_frame_as(LinkKind::Ethernet, bytes, full_len, at_ns, input);
     }
 
-    /// Takes a frame that begins with another link header than Ethernet's.
+    /// Takes a frame that begins with the link header `link`. There must be room.
     #[inline]
     pub fn add_frame_as(&mut self, link: LinkKind, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
         self.count_received_bytes(full_len as u64);

@@ -4,10 +4,11 @@
 //! ```text
 //!  source -> worker (parse, table) -> WorkerBatch -> queue -> export threads -> transport ~~~> collector -> sink
 //! ```
-//! `flow` defines packets and formats; `store` writes files and databases.
+//! `flow` defines packets and formats; `flow-store` writes files and databases.
 //!
-//! Invariant: memory is bounded. A full queue loses batches, and counts the records and packets in them. Every record that an output was
-//! offered is stored, or lost by a cause that the report names ([`ledger::OutputReport`]).
+//! Invariant: memory is bounded. If a queue is full, the worker waits, or loses the batch and counts its records and
+//! packets. Every record that an output was offered is stored, left to another meter of the group, or lost by a cause
+//! that the report names ([`ledger::OutputReport`]).
 #![forbid(unsafe_code)]
 
 pub mod anonymise;

@@ -11,7 +11,7 @@
 use crate::intake::PACKETS_PER_BATCH;
 use packetrig_flow::PacketInfo;
 
-/// Least number of packets that are held back once one was out of order (4 MiB); at most twice as many are.
+/// Least number of packets that are held back once one was out of order (6 MiB); at most twice as many are.
 pub(crate) const MIN_REORDER_PACKETS: usize = 1 << 15;
 /// A packet that is further ahead of the one before it may have a wrong time.
 const SUSPICIOUS_TIME_JUMP_NS: u64 = 1_000_000_000;

@@ -3,7 +3,8 @@
 //! In contrast to a meter's export, this sender may wait: a connection that accepts data slowly slows the sender down.
 //! Over UDP, datagrams that the kernel refuses are lost and counted.
 //!
-//! Invariant: each record is in a message that was sent or refused once [`RecordSender::finish_sending`] has returned.
+//! Invariant: each record is in a message that was sent or refused, once [`RecordSender::finish_sending`] has returned
+//! without an error.
 
 use crate::export::{ExportTarget, HostPort};
 use packetrig_flow::export::{ExportMessage, ExportOptions, MessageExporter, MessageSink, TemplateRefresh};
@@ -104,7 +105,7 @@ impl RecordSender {
         self.outlet.take_failure()
     }
 
-    /// Sends the waiting datagrams, and returns the counts with the text of the last refusal.
+    /// Sends the incomplete message and syncs a file to the disk. Returns the counts with the text of the last refusal.
     pub fn finish_sending(mut self, now_ns: u64) -> io::Result<(ResentCounts, Option<String>)> {
         self.exporter.flush_message(now_ns, &mut self.outlet);
         self.outlet.take_failure()?;

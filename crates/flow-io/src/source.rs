@@ -50,7 +50,8 @@ pub struct SentCounts {
 }
 
 pub trait PacketSource: Send {
-    /// Gives waiting packets to `intake`, at most as many as it has room for. Does not wait.
+    /// Gives waiting packets to `intake`, at most as many as it has room for. Does not wait, except to read from a file
+    /// or pipe.
     fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error>;
 
     /// Returns the time up to which all packets were given, in nanoseconds since 1970. `is_idle` is true if

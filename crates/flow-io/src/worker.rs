@@ -4,12 +4,14 @@
 //!  take a batch -> parse -> table -> outputs
 //!       between batches: time out some flows; without packets: all that are due, then wait a little
 //! ```
-//! Packets of capture files pass a [`ReorderBuffer`] on their way to the table.
+//! Packets of capture files pass a [`ReorderBuffer`] on their way to the table, unless they come from a pipe or are
+//! replayed at their recorded times.
 //!
 //! Time drives the table even if no packet arrives. A few times a second, between batches, the worker publishes its
 //! counters in its [`WorkerStatus`].
 //!
-//! Invariant: published counters balance in themselves, and at the end they are complete.
+//! Invariant: published counters balance in themselves, except for packets that a [`ReorderBuffer`] holds back. At the
+//! end they are complete.
 
 use crate::Error;
 use crate::export::WorkerProgress;

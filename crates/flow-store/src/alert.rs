@@ -1,4 +1,5 @@
-//! Alerts: rules over the traffic of groups in windows of time, and events when a rule begins and ceases to be met.
+//! Alerts: rules compare the traffic of groups in time windows with thresholds. An event tells that a group has crossed
+//! its threshold, or no longer does.
 //!
 //! ```text
 //! records -> filter, groups -> sums in windows -> judged when a window is over -> events -> standard output, files, webhooks

@@ -2,7 +2,7 @@
 //!
 //! A null is read as the zero value of its kind: 0, `false`, an empty word or an address of zeros.
 //!
-//! Invariant: the number of values equals the number of requested rows.
+//! Invariant: the number of values equals the number of requested rows, except for [`ColumnCells::Missing`].
 
 mod coded;
 mod hybrid;
@@ -59,7 +59,8 @@ impl ColumnCells {
         }
     }
 
-    /// The numbers of the first `rows` rows; zeros where there are none.
+    /// The numbers of the first `rows` rows. A column of numbers is returned whole; a column without numbers becomes
+    /// zeros.
     pub(super) fn first_numbers(&self, rows: usize) -> Cow<'_, [u64]> {
         match self {
             Self::Numbers(values) => Cow::Borrowed(values),
@@ -91,7 +92,7 @@ const fn mac_of_value(value: ElementValue<'_>) -> [u8; 6] {
     if let ElementValue::Mac(bytes) = value { bytes } else { [0; 6] }
 }
 
-/// A word, or other fields as the JSON that files have: without fields it is empty.
+/// The text of a word. Other fields become JSON, as in files; without fields the text is empty.
 fn word_of_value(value: ElementValue<'_>) -> Box<str> {
     match value {
         ElementValue::Word(word) => word.into(),
@@ -307,7 +308,7 @@ fn insert_defaults_for_nulls<V: Default>(
 }
 
 fn missing_value_error<V>() -> ParquetResult<V> {
-    Err(ParquetError::General("a column has fewer values than its levels state".into()))
+    Err(ParquetError::General("a column has fewer values than its definition levels state".into()))
 }
 
 fn unsupported_type_error(physical: Physical) -> ParquetError {

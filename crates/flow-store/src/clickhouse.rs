@@ -3,7 +3,8 @@
 //! It uses plain HTTP, so the user's name and password are readable on the network. Each batch has a token. If a lost
 //! answer causes a second insertion, the table recognises the batch by its token.
 //!
-//! Invariant: every batch is stored, or is counted as lost after the last attempt.
+//! Invariant: every batch is counted as stored after an answer, or as lost after the last attempt. A lost batch may be
+//! stored, if only the answers were lost.
 
 mod http;
 mod rows;
@@ -29,7 +30,7 @@ pub struct ClickHouseOptions {
     pub password: String,
     /// Number of rows per insertion. ClickHouse is fastest with few and large insertions.
     pub batch_rows: usize,
-    /// Age at which waiting rows are inserted, even if they are few.
+    /// Age at which waiting rows are inserted, even if they are few. It counts from the first tick after they came.
     pub batch_age: Nanos,
     /// Number of attempts to insert a batch.
     pub attempts: u32,
@@ -61,7 +62,7 @@ impl ClickHouseOptions {
 /// State of the table's columns, as far as this sink has seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TableState {
-    /// The table has to be created or extended before the next insertion.
+    /// The table has to be created, or checked for missing columns, before the next insertion.
     Unknown,
     /// The table has all columns, with the types of the rows.
     Whole,
@@ -89,7 +90,7 @@ impl ClickHouseSink {
     pub fn new(options: ClickHouseOptions) -> Result<Self, Error> {
         for name in [&options.database, &options.table] {
             if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-                let why = "the name of a database or table may contain only letters, digits and `_`";
+                let why = "the name of a database or table must consist of ASCII letters, digits and `_`";
                 return Err(Error::Target { text: name.clone(), why });
             }
         }
@@ -140,7 +141,8 @@ impl ClickHouseSink {
             done = self.insert_batch(token, body);
             match &done {
                 Ok(()) => break,
-                // A server that refused a batch refuses it again, unless the table was missing: so that is checked first.
+                // A server that refused a batch refuses it again, unless the table was missing or old. So the next
+                // attempt prepares the table first.
                 Err(Error::Refused { .. }) => self.table = TableState::Unknown,
                 Err(_) => {}
             }
@@ -168,19 +170,21 @@ impl ClickHouseSink {
         http::post_body(&self.options, &parameters, body)
     }
 
-    /// Creates the table, or adds missing columns to one of an earlier version.
+    /// Creates the table, or adds missing columns to one of an earlier version and widens its narrower ones.
     fn prepare_table(&self) -> Result<TableState, Error> {
         let ClickHouseOptions { database, table, .. } = &self.options;
         let create = rows::create_table_statement(database, table);
-        http::post_body(&self.options, &[("wait_end_of_query", "1")], create.as_bytes())?;
         let add = rows::alter_table_statement(database, table);
-        match http::post_body(&self.options, &[("wait_end_of_query", "1")], add.as_bytes()) {
-            Ok(()) => Ok(TableState::Whole),
-            // The user may not change tables. The table may have all columns nevertheless; if it does not, the
-            // insertion fails.
-            Err(Error::Refused { .. }) => Ok(TableState::Unchanged),
-            Err(error) => Err(error),
+        for statement in [create, add] {
+            match http::post_body(&self.options, &[("wait_end_of_query", "1")], statement.as_bytes()) {
+                Ok(()) => {}
+                // Usually the user may not create or change tables. The table may have all columns nevertheless; if it
+                // does not, the insertion fails.
+                Err(Error::Refused { .. }) => return Ok(TableState::Unchanged),
+                Err(error) => return Err(error),
+            }
         }
+        Ok(TableState::Whole)
     }
 }
 

@@ -23,7 +23,7 @@ pub struct ExporterRow {
 /// A column of the flow table.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowColumn {
-    /// IANA's name of the element, if it has one.
+    /// IANA's name of the element, or packetrig's own if IANA has none.
     pub name: &'static str,
     /// Short name for the command line.
     pub short: &'static str,
@@ -32,7 +32,7 @@ pub struct FlowColumn {
     /// The column has the reverse element of `id` (RFC 5103).
     pub reverse: bool,
     pub kind: ElementKind,
-    /// Unit of the values, if they count something.
+    /// Unit of the values; empty if they count nothing.
     pub unit: &'static str,
     pub meaning: &'static str,
     accessor: ColumnAccessor,
@@ -112,7 +112,7 @@ const OF_SOURCE: [FlowColumn; 2] = [
     },
 ];
 
-/// Pairs of columns that change places when a record is seen in the reverse direction.
+/// Pairs of columns that are exchanged when a record is seen in the reverse direction.
 const REVERSE_COLUMNS: [(&str, &str); 11] = [
     ("sourceIPv6Address", "destinationIPv6Address"),
     ("sourceTransportPort", "destinationTransportPort"),

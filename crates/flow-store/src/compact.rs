@@ -1,8 +1,8 @@
 //! Compaction: small finished files of one hour become one larger file, with row groups of full size.
 //!
 //! Only files that packetrig wrote with the columns of this version are joined. Their rows are read and written again, in the order of
-//! their start within each row group. The new file takes the place of the old ones at once (`super::replacement`), so queries and writers may
-//! use the directory meanwhile.
+//! their start within each row group. The new file replaces the old ones in one step (`super::replacement`), so queries
+//! and writers may use the directory meanwhile.
 //!
 //! Invariant: every row of the joined files is in the new file, and the old files are removed only after the new one
 //! is on the disk.
@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Rows of a row group, as in new files of large collectors.
+/// A row group ends when it has at least this many rows, as in new files of large collectors.
 const ROWS_PER_GROUP: usize = 1 << 16;
 
 /// Result of a compaction.
@@ -40,7 +40,7 @@ pub struct CompactedFiles {
     /// Files that were joined, and their bytes.
     pub joined_files: u64,
     pub joined_bytes: u64,
-    /// Files that took their place, and their bytes.
+    /// The files that replaced them, and their bytes.
     pub new_files: u64,
     pub new_bytes: u64,
     /// Flow records in these files; ledgers are not counted.
@@ -48,16 +48,18 @@ pub struct CompactedFiles {
     /// Small files that are left alone because they are too new: if a collector is killed, the next one counts the
     /// rows of such files.
     pub recent_files: u64,
-    /// Small files that have other columns because another version of packetrig wrote them.
+    /// Small files with other columns, mostly because another version of packetrig wrote them. Files that cannot be
+    /// opened count, too.
     pub other_files: u64,
-    /// Sets of files that changed or disappeared while they were joined; they stay as they are.
+    /// Sets of files that were not joined: a file changed or disappeared meanwhile, or an interrupted compaction of the
+    /// same hour is not finished. The files stay as they are.
     pub abandoned: u64,
-    /// Files that could not be joined, with the reason.
+    /// Reasons why sets of files could not be joined.
     pub failures: Vec<String>,
 }
 
-/// Joins the small files of a directory of records into files of about `file_bytes`. Stops before the next set of files
-/// when `is_given_up` returns true.
+/// Joins the small files of a directory of records into files of at most about `file_bytes`. Stops before the next set
+/// of files when `is_given_up` returns true.
 pub fn compact_files(
     directory: &Path,
     file_bytes: u64,
@@ -75,8 +77,8 @@ pub fn compact_files(
         // below leaves the hours of that compaction alone.
         replacement::finish_replacements(place)?;
     }
-    // A collector that replaces a killed one counts the rows of files that are newer than this. Such files must stay as
-    // they are.
+    // A collector that replaces a killed one counts the rows of files that are newer than its progress note. Files
+    // newer than the oldest note must stay as they are.
     let settled_ns = oldest_note_ns(directory)?.unwrap_or(u64::MAX);
     let mut found = FinishedFiles::default();
     found.rescan(directory)?;
@@ -116,7 +118,7 @@ fn files_by_partition(found: FinishedFiles) -> Partitions {
     partitions
 }
 
-/// Returns the files that are worth joining: files of at most half the size. Rewriting larger
+/// Returns the files that are worth joining: files of at most half of `file_bytes`. Rewriting larger
 /// files would gain little.
 fn small_files(files: Vec<FinishedFacts>, file_bytes: u64) -> Vec<FinishedFacts> {
     files.into_iter().filter(|file| file.bytes <= file_bytes / 2).collect()
@@ -128,7 +130,7 @@ fn files_with_same_columns(
     compacted: &mut CompactedFiles,
 ) -> Vec<FinishedFacts> {
     let (same, other): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| {
-        // A file that was removed since is left out below, when it is opened.
+        // A file that cannot be opened, for example because it was removed since, counts as another file.
         let opened = open_parquet(&file.path);
         opened.is_ok_and(|file| table.has_schema(file.metadata().file_metadata().schema()))
     });
@@ -182,7 +184,8 @@ impl PartitionFileSet<'_> {
         compacted: &mut CompactedFiles,
         goes_on: &mut dyn FnMut(ReplacementStep) -> bool,
     ) -> Result<(), Error> {
-        // The usual hidden name reserves the number. It stays empty: a recovery would finish a file of this name with content.
+        // The usual hidden name reserves the number. This file stays empty, because a recovery would finish it if it
+        // had content.
         let reserved = claim_file_in(self.partition, self.table)?;
         let hidden = replacement::merging_name(&reserved.path);
         let joined = self.write_new_file(&reserved, &hidden);
@@ -196,12 +199,12 @@ impl PartitionFileSet<'_> {
             compacted.abandoned += u64::from(done.is_ok());
             drop(fs::remove_file(&hidden));
         }
-        // Another process may have removed it as an empty leftover.
+        // Another process may have removed the reserved file already, as an empty leftover.
         drop(reserved.remove_hidden_file());
         done.map(drop)
     }
 
-    /// Writes the joined file. Returns `None` if one of the old files has changed or is gone.
+    /// Writes and syncs the joined file. Returns `None` if one of the old files has changed or is gone.
     fn write_new_file(&self, reserved: &ClaimedFile, hidden: &Path) -> Result<Option<PartialFile>, Error> {
         let file = private_files::create_new_private_file(hidden).map_err(Error::file("create", hidden))?;
         file.lock().map_err(Error::file("lock", hidden))?;
@@ -221,7 +224,8 @@ impl PartitionFileSet<'_> {
         Ok(Some(new))
     }
 
-    /// Replaces the old files with the new file. Returns false if one of them has changed.
+    /// Replaces the old files with the new file. Returns false if one of them has changed, or if an interrupted
+    /// compaction has left a note.
     fn replace_files(
         &self,
         new: &PartialFile,
@@ -239,7 +243,7 @@ impl PartitionFileSet<'_> {
             files: names.collect(),
             modified_ns: self.files.iter().map(FinishedFacts::modified_ns).max().unwrap_or(0),
         };
-        // From here on no reader is active, and none can start: a later reader reads exactly the files that it lists.
+        // From here on no reader is active, and none can start: so no reader sees old files beside the new one.
         let _alone = lock_table_exclusively(&self.place).map_err(Error::file("lock", &self.place))?;
         // A note means that a killed compaction is not finished: a query was reading when this call tried to finish it,
         // or it was killed since. Its new file repeats rows of files in this partition, so joining any of them could

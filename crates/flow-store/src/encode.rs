@@ -3,16 +3,18 @@
 //! Numbers keep their width and are marked as unsigned; times are timestamps in nanoseconds; addresses are bytes.
 
 use super::columns::{self, ExporterRow, LedgerRow, REVERSE_ENTERPRISE};
+use super::constant_columns::{ConstantColumns, constant_value};
 use packetrig_flow::element::{ElementKind, ElementValue};
 use packetrig_units::{clamp_to_i64, clamp_to_u32};
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
+use parquet::column::writer::{ColumnWriter, get_typed_column_writer_mut};
 use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, FixedLenByteArray, FixedLenByteArrayType, Int32Type, Int64Type,
 };
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 use std::sync::Arc;
 
@@ -71,14 +73,14 @@ impl WritableTable {
                 descending: false,
                 nulls_first: false,
             }]));
-        // Nearly all values differ, so a dictionary would not help; differences compress well.
+        // Nearly all times differ, so a dictionary would not help; their differences compress well.
         for name in ["flowStartNanoseconds", "flowEndNanoseconds", "observationTimeNanoseconds"] {
             let path = ColumnPath::from(name);
             builder = builder
                 .set_column_dictionary_enabled(path.clone(), false)
                 .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
         }
-        // Numbers of flows are random: neither a dictionary nor differences would shorten them.
+        // Flow ids are random: neither a dictionary nor differences would shorten them.
         builder = builder.set_column_dictionary_enabled(ColumnPath::from("flowId"), false);
         if self == Self::Flows {
             builder = builder.set_key_value_metadata(Some(vec![elements_metadata()]));
@@ -150,10 +152,23 @@ fn logical_type(kind: ElementKind) -> Option<LogicalType> {
 }
 
 /// Appends flow rows as one row group.
-pub(crate) fn append_flows(file: &mut SerializedFileWriter<Vec<u8>>, rows: &[ExporterRow]) -> Result<()> {
+pub(crate) fn append_flows(
+    file: &mut SerializedFileWriter<Vec<u8>>,
+    rows: &[ExporterRow],
+    constant: &mut ConstantColumns,
+) -> Result<()> {
+    let schema = file.schema_descr().columns().to_vec();
+    let properties = Arc::clone(file.properties());
     let mut group = file.next_row_group()?;
-    for column in columns::flow_columns() {
-        write_column(&mut group, column.kind, false, rows.iter().map(|row| Some(column.value_in_row(row))))?;
+    for (index, (column, described)) in columns::flow_columns().iter().zip(schema).enumerate() {
+        let values = rows.iter().map(|row| column.value_in_row(row));
+        match constant_value(values.clone()) {
+            Some(value) => {
+                let how = (described, Arc::clone(&properties));
+                constant.append_column(&mut group, index, column.kind, value, rows.len(), how)?;
+            }
+            None => write_column(&mut group, column.kind, false, values.map(Some))?,
+        }
     }
     group.close().map(drop)
 }
@@ -178,12 +193,12 @@ fn write_column<'a>(
         .ok_or_else(|| ParquetError::General("the schema has fewer columns than the rows".into()))?;
     // Definition levels of a flat optional column: 1 for a value, 0 for null. The values themselves are written without nulls.
     let levels: Option<Vec<i16>> = optional.then(|| values.clone().map(|v| i16::from(v.is_some())).collect());
-    write_values(&mut column, kind, values.flatten(), levels.as_deref())?;
+    write_values(column.untyped(), kind, values.flatten(), levels.as_deref())?;
     column.close()
 }
 
-fn write_values<'a>(
-    column: &mut SerializedColumnWriter<'_>,
+pub(super) fn write_values<'a>(
+    column: &mut ColumnWriter<'_>,
     kind: ElementKind,
     values: impl Iterator<Item = ElementValue<'a>>,
     levels: Option<&[i16]>,
@@ -191,30 +206,34 @@ fn write_values<'a>(
     match kind {
         ElementKind::Unsigned(64) => {
             let values: Vec<i64> = values.map(|value| number_or_zero(value).cast_signed()).collect();
-            column.typed::<Int64Type>().write_batch(&values, levels, None)?
+            get_typed_column_writer_mut::<Int64Type>(column).write_batch(&values, levels, None)?
         }
         ElementKind::Time => {
             // A timestamp is signed: times after 2262 become the last possible one.
             let values: Vec<i64> = values.map(|value| clamp_to_i64(number_or_zero(value))).collect();
-            column.typed::<Int64Type>().write_batch(&values, levels, None)?
+            get_typed_column_writer_mut::<Int64Type>(column).write_batch(&values, levels, None)?
         }
         ElementKind::Unsigned(_) => {
             let values: Vec<i32> = values.map(narrow_to_i32).collect();
-            column.typed::<Int32Type>().write_batch(&values, levels, None)?
+            get_typed_column_writer_mut::<Int32Type>(column).write_batch(&values, levels, None)?
         }
         ElementKind::Address | ElementKind::Mac => {
             let values = encode_addresses(values, if kind == ElementKind::Mac { 6 } else { 16 });
-            column.typed::<FixedLenByteArrayType>().write_batch(&values, levels, None)?
+            get_typed_column_writer_mut::<FixedLenByteArrayType>(column).write_batch(&values, levels, None)?
         }
-        ElementKind::Word => {
-            column.typed::<ByteArrayType>().write_batch(&encode_words(values), levels, None)?
-        }
-        ElementKind::Fields => {
-            column.typed::<ByteArrayType>().write_batch(&encode_json_objects(values), levels, None)?
-        }
+        ElementKind::Word => get_typed_column_writer_mut::<ByteArrayType>(column).write_batch(
+            &encode_words(values),
+            levels,
+            None,
+        )?,
+        ElementKind::Fields => get_typed_column_writer_mut::<ByteArrayType>(column).write_batch(
+            &encode_json_objects(values),
+            levels,
+            None,
+        )?,
         ElementKind::Flag => {
             let values: Vec<bool> = values.map(|value| value == ElementValue::Flag(true)).collect();
-            column.typed::<BoolType>().write_batch(&values, levels, None)?
+            get_typed_column_writer_mut::<BoolType>(column).write_batch(&values, levels, None)?
         }
     };
     Ok(())

@@ -21,14 +21,14 @@ pub enum Error {
     /// The caller has given up the query.
     #[error("the query was cancelled")]
     GivenUp,
-    /// A server that cannot be reached, or stopped answering.
+    /// A server that cannot be reached or stopped answering, or standard output that cannot be written.
     #[error("{peer}: {source}")]
     Network { peer: String, source: std::io::Error },
     /// A server that refused a request, or gave an invalid answer.
     #[error("{peer}: {said}")]
     Refused { peer: String, said: String },
-    /// A Kafka broker that lost its record of this producer's batches.
-    #[error("{peer} has restarted and does not know which batches it has stored")]
+    /// A Kafka broker that does not accept this producer's sequence numbers.
+    #[error("{peer} no longer accepts the sequence numbers of the batches; it may have restarted")]
     OutOfSequence { peer: String },
     /// Not a target that records can be written to.
     #[error("`{text}` is not a valid target for flow records: {why}")]
@@ -36,7 +36,7 @@ pub enum Error {
     /// A file that has no valid names.
     #[error("{} is not a valid names file: {why}", path.display())]
     Names { path: PathBuf, why: String },
-    /// Events of alerts that reached a place too late or not at all.
+    /// Events of alerts that could not be delivered; an event counts once for each place.
     #[error("{count} events of alerts were not delivered")]
     UndeliveredAlerts { count: u64 },
     /// Records that cannot be written as Parquet.

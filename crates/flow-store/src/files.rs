@@ -61,7 +61,7 @@ impl PartitionedHours {
     const MAX_FLOW_AGE_HOURS: usize = 6;
     /// Greatest lead of an exporter's clock, in hours.
     const MAX_CLOCK_LEAD_HOURS: usize = 1;
-    /// Number of hours around now.
+    /// Number of hours that [`Self::around_now`] contains.
     pub(super) const NEAR_HOURS: usize = Self::MAX_FLOW_AGE_HOURS + 1 + Self::MAX_CLOCK_LEAD_HOURS;
 
     pub(super) const fn around_now(now_ns: u64) -> Self {
@@ -97,7 +97,8 @@ impl ClaimedFile {
         Ok(locked.filter(|locked| !locked.path.exists()))
     }
 
-    /// Claims a file that this process has just created. Removes it again if a finished file of its number exists.
+    /// Claims a file that this process has just created. Returns `None` if a recovery in another process has locked or
+    /// removed it, or if a finished file of its number exists; then the new file is removed again.
     fn claim_new_file(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
         let Some(locked) = Self::lock_hidden_file(file, hidden)? else { return Ok(None) };
         // Another meter has finished a file of this number since the directory was read.

@@ -55,7 +55,7 @@ impl FileIdentity {
 /// The files of a directory of records at the last scan.
 #[derive(Debug, Default)]
 pub(super) struct FinishedFiles {
-    /// Finished files of packetrig; files with the oldest latest record come first.
+    /// Finished files of packetrig, in the order of their latest records, the oldest first.
     pub(super) files: VecDeque<FinishedFacts>,
     /// Bytes of all other files: growing files, damaged files, and files of other programs.
     pub(super) other_bytes: u64,
@@ -84,7 +84,7 @@ impl FinishedFiles {
                 }
             }
         }
-        // Equal files are sorted by name, so that the order is the same each time.
+        // Files with equal times are sorted by name, so that the order is the same each time.
         files.sort_by(|a, b| (a.latest_ns, &a.path).cmp(&(b.latest_ns, &b.path)));
         self.files = files.into();
         Ok(())

@@ -19,7 +19,7 @@ const MAX_OPEN: usize = 2 * (PartitionedHours::NEAR_HOURS + 1);
 /// Maximum number of files that may wait for their footer or their name.
 const MAX_UNFINISHED: usize = 16;
 
-/// Upper bound for the two footers of a row group: that of its block, and its part of the file's.
+/// Upper bound for the footer bytes of a row group: the footer of its block, and its part of the file's footer.
 const MAX_ROW_GROUP_FOOTER_BYTES: u64 = 64 << 10;
 
 #[derive(Debug)]
@@ -148,7 +148,8 @@ impl GroupWriter {
         written
     }
 
-    /// Writes a row group into the file of its partition. The result is that of this row group only, not of a file that ends on the way.
+    /// Writes a row group into the file of its partition. An error concerns this row group only; a failure to finish a
+    /// file is kept in `finish_failure`.
     fn write_group(&mut self, group: &EncodedGroup) -> Result<(), Error> {
         let mut file = match self.take_growing_file(group.table, group.partition) {
             None => PartialFile::begin_file(&self.directory, group)?,

@@ -78,7 +78,7 @@ pub enum InvalidGrouping {
         short_names()
     )]
     Unknown { word: String },
-    #[error("`{word}` needs {wanted}; give it with --names FILE")]
+    #[error("`{word}` needs {wanted}; give it with --names FILE, for alerts with --alert-names FILE")]
     NoNames { word: &'static str, wanted: &'static str },
     #[error("cannot group records by more than {MAX_PARTS} values")]
     TooMany,
@@ -180,7 +180,7 @@ impl GroupPart {
 
     fn needed_columns(&self) -> Vec<&'static str> {
         match self {
-            // The key uses both columns, because the reverse direction of a record is keyed by the counterpart.
+            // Both columns are read, because the key of the reverse direction uses the counterpart.
             Self::Column(column) | Self::Network(column, _) => {
                 vec![column.name, counterpart_column(column.name)]
             }
@@ -254,7 +254,8 @@ enum GroupCells<'a> {
 }
 
 impl GroupCells<'_> {
-    /// Appends the value in a row to a key. Keys of equal values are equal, and keys have the order of the values.
+    /// Appends the value in a row to a key. Keys of equal values are equal. Keys have the order of the values, except
+    /// that a shorter word comes before a longer one.
     fn append_value(&self, row: usize, key: &mut Vec<u8>) {
         match self {
             Self::Column(kind, cells) => append_cell(*kind, cells, row, key),

@@ -1,10 +1,11 @@
-//! The sink for a Kafka topic: one message per record, a line of JSON with the flow's number as key.
+//! The sink for a Kafka topic: one message per record, a line of JSON with the flow id as key.
 //!
 //! It is a small producer over plain TCP. It waits for all replicas, numbers its batches so that brokers store a repeated batch
 //! once, and sends all records of a flow to one partition. It supports neither TLS nor passwords. Messages have no Kafka time,
 //! because brokers refuse a whole batch for one time in the future; the flow's own times are in the message.
 //!
-//! Invariant: every batch is stored, or is counted as lost after the last attempt.
+//! Invariant: every batch is counted as stored after an answer, or as lost after the last attempt. A lost batch may be
+//! stored, if only the answers were lost.
 
 mod batch;
 mod broker;
@@ -20,12 +21,13 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 use std::thread;
 
-/// Number of buffered rows at which they are sent.
+/// The waiting rows are sent when there are this many.
 const SEND_THRESHOLD_ROWS: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KafkaOptions {
-    /// Brokers to ask first, as `host:port`; they name the remaining brokers.
+    /// Brokers to ask first, as `host` or `host:port`; the port is 9092 if none is named. They name the remaining
+    /// brokers.
     pub brokers: Vec<String>,
     /// The topic. Brokers with automatic creation of topics create it.
     pub topic: String,
@@ -64,7 +66,7 @@ pub struct KafkaSink {
 #[derive(Clone, Debug)]
 struct TopicPartition {
     number: i32,
-    /// Absent while no broker leads the partition: then it takes nothing.
+    /// Absent while no broker leads the partition: then it accepts no batch.
     leader: Option<PartitionLeader>,
 }
 
@@ -210,8 +212,7 @@ fn no_leader_error() -> Error {
 impl RecordSink for KafkaSink {
     fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
         let mut done = Ok(());
-        // Rows are added in portions, so that one large call does not hold more rows than [`SEND_THRESHOLD_ROWS`] beyond
-        // the limit.
+        // Rows are added in portions, so that a large call never makes twice [`SEND_THRESHOLD_ROWS`] rows wait.
         for some in records.chunks(SEND_THRESHOLD_ROWS) {
             self.kept.count_offered(some);
             self.rows.extend(some.iter().map(|record| ExporterRow { record: record.clone(), source }));

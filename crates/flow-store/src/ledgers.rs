@@ -10,10 +10,11 @@ use parquet::record::{Field, Row};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of meters whose newest ledger is kept in memory.
+/// Maximum number of meters whose newest ledger is kept in memory. Ledgers of further meters are ignored.
 const MAX_METERS: usize = 10_000;
 
-/// The newest ledger of every meter in these places, with its time in nanoseconds since 1970.
+/// The newest ledger of each meter in these files and directories, with its time in nanoseconds since 1970. There are
+/// at most 10,000 meters.
 pub fn newest_ledgers(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, MeterLedger)>, Error> {
     let mut newest = BTreeMap::new();
     let files = ledger_files(places)?;

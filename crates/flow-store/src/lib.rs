@@ -1,15 +1,16 @@
-//! Stored flow records: sinks that store them, and queries over records in files. Probe records
+//! Stored flow records: sinks that store them, and queries over records in files. It also encodes probe records
 //! as Parquet files ([`probe_records`]).
 //!
 //! ```text
 //!  records, ledgers -> RecordSink: ParquetSink    DIR/flows/date=…/hour=…/*.parquet, DIR/meter_stats/…
 //!                                  KafkaSink      a topic, one JSON line per record
 //!                                  ClickHouseSink a table, filled by batches over HTTP
+//!                                  AlertSink      nothing stored; events of alert rules
 //!  files -> FlowFilter -> scan -> top, totals, rows
 //! ```
-//! Every sink has the columns of [`columns`]: those of `flow::element::FLOW_ELEMENTS`, and the record's exporter. This
-//! crate does not depend on how records are made. It reads the clock only for the partitions of live records and the
-//! age of files; other times are arguments.
+//! Every store has the columns of [`columns`]: those of `flow::element::FLOW_ELEMENTS`, and the record's exporter. This
+//! crate does not depend on how records are made. It reads the clock only for the partitions of live records, the age
+//! of files and the windows of live alerts; other times are arguments.
 //!
 //! Invariant: a record that was offered to a sink is counted as stored, lost or waiting ([`KeptCounts`]).
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ mod checksum;
 pub mod clickhouse;
 pub mod columns;
 pub mod compact;
+mod constant_columns;
 mod encode;
 mod error;
 mod files;

@@ -60,7 +60,7 @@ pub(super) struct AutonomousSystem {
     pub(super) name: Box<str>,
 }
 
-/// An interface: its exporter, or any exporter, and its number.
+/// An interface: its exporter (`None` means any exporter) and its number.
 pub(super) type ExporterInterface = (Option<[u8; 16]>, u32);
 
 /// Names from files of the user.

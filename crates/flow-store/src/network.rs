@@ -4,7 +4,8 @@ use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// Connects to `host`, `host:port` or `[address]:port`. `timeout` limits the connection, and each call on it.
+/// Connects to `host`, `host:port` or `[address]:port`. `timeout` limits each
+/// attempt to connect, and each later read and write.
 pub(super) fn connect_tcp(address: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
     // An IPv6 address without brackets ends in a colon and digits, too, but that is not a port.
     let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {

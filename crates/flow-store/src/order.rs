@@ -2,7 +2,8 @@
 //!
 //! First the columns that the order needs are read from all records, then the other columns from the records that are shown.
 //!
-//! Invariant: no more records are held than the user requested. Equal records keep the order of the files.
+//! Invariant: each reading thread holds no more records than the user requested. Equal records keep the order of the
+//! files.
 
 use super::Error;
 use super::columns::{find_column, flow_columns};
@@ -92,7 +93,7 @@ impl OrderedBy {
     }
 }
 
-/// A record's place in the order.
+/// The value by which a record is ordered: a number, or a word of a column of words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct OrderKey<W> {
     number: u128,
@@ -105,7 +106,7 @@ impl<'a> OrderKey<&'a str> {
     }
 }
 
-/// A record that is among the first so far. If there are too many, the greatest is dropped.
+/// A record that is among the first so far. If there are too many, the last in the order is dropped.
 struct RankedRecord<W> {
     key: OrderKey<W>,
     place: RowPlace,
@@ -173,7 +174,7 @@ pub fn first_records<T>(
     let FirstRecordPositions { ranked, count } = first_row_places(files, filter, order, most)?;
     // Records are read in the order of the files, each with its rank, and then sorted into the requested order.
     let mut by_place: Vec<_> = ranked.into_iter().zip(0..).collect();
-    // No two places are equal, so the ranks never decide.
+    // No two positions are equal, so the ranks never decide.
     by_place.sort_unstable();
     let places: Vec<_> = by_place.iter().map(|(place, _)| *place).collect();
     let mut ranks = by_place.iter().map(|(_, rank): &(_, usize)| *rank);
@@ -188,7 +189,7 @@ pub fn first_records<T>(
     Ok(FirstRecords { shown: shown.into_iter().map(|(_, shown)| shown).collect(), count })
 }
 
-/// The places of the first records, in their order.
+/// The positions of the first records, in the requested order.
 struct FirstRecordPositions {
     ranked: Vec<RowPlace>,
     count: u64,
@@ -239,7 +240,7 @@ impl RankedRecords {
         }
     }
 
-    /// The rows that may be among the first. A reader's rows come in the order of their places, so a row with the same
+    /// The rows that may be among the first. A reader's rows come in the order of the files, so a row with the same
     /// number as the last held record comes after that record.
     fn promising_rows(&self, cells: &OperandCells<'_>, rows: &[usize]) -> Vec<usize> {
         let mut promising = rows.to_vec();

@@ -10,6 +10,7 @@
 //! [`KeptCounts::lost`].
 
 use super::columns::{ExporterRow, LedgerRow};
+use super::constant_columns::ConstantColumns;
 use super::files::{HourPartition, PartitionedHours};
 use super::group_writer::GroupWriter;
 use super::retention::RetentionKeeper;
@@ -27,8 +28,8 @@ use std::path::PathBuf;
 const MAX_HOURS: usize = 256;
 /// Maximum number of ledger rows that wait for a file.
 const MAX_LEDGERS: usize = 3600;
-/// Number of rows that are worth row groups, even before there are [`ParquetOptions::group_rows`]: the footer of a row
-/// group takes as many bytes as a thousand rows.
+/// At least this many rows become row groups after [`MAX_GROUP_AGE`], before there are [`ParquetOptions::group_rows`].
+/// Fewer are not worth it: the footer of a row group takes as many bytes as a thousand rows.
 const MIN_TIMED_GROUP_ROWS: usize = 4096;
 /// Longest wait of [`MIN_TIMED_GROUP_ROWS`] rows: a process that is killed loses them.
 const MAX_GROUP_AGE: Nanos = Nanos::from_secs(1);
@@ -42,7 +43,7 @@ pub struct ParquetOptions {
     pub group_rows: usize,
     /// A file is finished when it has this many bytes.
     pub file_bytes: usize,
-    /// A file is finished when its first record has been there this long.
+    /// All files are finished when the oldest record that is in no finished file has waited this long.
     pub file_age: Nanos,
     /// Maximum number of bytes of row groups that wait because the disk has refused them.
     pub waiting_bytes: usize,
@@ -74,6 +75,7 @@ pub struct ParquetSink {
     options: ParquetOptions,
     rows: Vec<ExporterRow>,
     ledgers: Vec<LedgerRow>,
+    constant: ConstantColumns,
     writer: GroupWriter,
     retention: RetentionKeeper,
     /// When the oldest of `rows` arrived.
@@ -83,7 +85,7 @@ pub struct ParquetSink {
 }
 
 impl ParquetSink {
-    /// A sink for a directory, which is created.
+    /// A sink for a directory, which is created if necessary.
     pub fn new(options: ParquetOptions) -> Result<Self, Error> {
         let directory = &options.directory;
         packetrig_sys::private_files::create_directories(directory)
@@ -94,6 +96,7 @@ impl ParquetSink {
             options,
             rows: Vec::new(),
             ledgers: Vec::new(),
+            constant: ConstantColumns::default(),
             writer,
             retention,
             rows_since: None,
@@ -101,7 +104,7 @@ impl ParquetSink {
         })
     }
 
-    /// Makes row groups of all waiting rows.
+    /// Makes row groups of all waiting rows and ledgers.
     fn make_all_row_groups(&mut self) -> Result<(), Error> {
         // With rows sorted by start, the statistics of a row group have narrow bounds: queries for a time
         // span skip most row groups.
@@ -123,7 +126,7 @@ impl ParquetSink {
     }
 
     fn add_flows(&mut self, partition: HourPartition, rows: &[ExporterRow]) -> Result<(), Error> {
-        let group = EncodedGroup::from_flows(partition, rows)
+        let group = EncodedGroup::from_flows(partition, rows, &mut self.constant)
             // These rows are not in `self.rows` any more, so only this place can count them.
             .inspect_err(|_| self.writer.kept.count_lost(sum_carried(rows.iter().map(|row| &row.record))))?;
         self.writer.add_group(group);
@@ -171,7 +174,8 @@ impl ParquetSink {
 
     /// Removes old files, so that the row groups that wait fit within the limits.
     fn make_disk_room(&mut self) -> Result<(), Error> {
-        // Before the first tick the time is not known, and then no file of this sink is old.
+        // Before the first tick the time is not known. It only decides when the files are scanned again, so zero will
+        // do.
         let now = self.writer.now.unwrap_or_default();
         let done = self.retention.make_disk_room(self.writer.disk_bytes_of_waiting_groups(), now);
         self.writer.kept.removed = self.retention.removed;
@@ -233,7 +237,7 @@ impl RecordSink for ParquetSink {
                 done = self.write_due_row_groups().and(done);
             }
         }
-        // Only the first row after an ending sets the time, so it is that of the oldest row.
+        // Only the first row sets each time, so it is that of the oldest row.
         self.since = self.since.or(self.writer.now);
         self.rows_since = self.rows_since.or(self.writer.now);
         done

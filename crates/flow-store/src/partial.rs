@@ -168,6 +168,7 @@ mod tests {
     use super::*;
     use crate::RecordMaker;
     use crate::columns::ExporterRow;
+    use crate::constant_columns::ConstantColumns;
     use crate::sample::records;
 
     fn partial(directory: &Path) -> PartialFile {
@@ -175,7 +176,8 @@ mod tests {
             .into_iter()
             .map(|record| ExporterRow { record, source: RecordMaker::default() })
             .collect();
-        let group = EncodedGroup::from_flows(HourPartition(None), &rows).unwrap();
+        let group =
+            EncodedGroup::from_flows(HourPartition(None), &rows, &mut ConstantColumns::default()).unwrap();
         let mut file = PartialFile::begin_file(directory, &group).unwrap();
         file.append_group(&group).unwrap();
         file

@@ -1,5 +1,6 @@
-//! Records of probes as a Parquet table. A timestamp has two columns, its lower and upper bound, in nanoseconds of the monotonic clock
-//! unless the column's name has another clock. Flags are one text. The header is JSON in the file's metadata.
+//! Records of probes as a Parquet table. A timestamp has two columns, its lower and upper bound, in nanoseconds of the
+//! monotonic clock. The planned time, and the middle of a timestamp by a device's clock, have one column each. Flags
+//! are one text. The header is JSON in the file's metadata.
 
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::{DepartureStage, ProbeRecord, ProbeStamp, StampClock};
@@ -17,8 +18,8 @@ use std::sync::Arc;
 pub enum Error {
     #[error("cannot encode probe records as Parquet: {0}; this is a bug in packetrig")]
     Table(#[from] parquet::errors::ParquetError),
-    /// A value that cannot be written as JSON.
-    #[error("cannot encode probe records as JSON: {0}; this is a bug in packetrig")]
+    /// A header that cannot be written as JSON.
+    #[error("cannot encode the header of probe records as JSON: {0}; this is a bug in packetrig")]
     Json(#[from] serde_json::Error),
 }
 
@@ -61,7 +62,7 @@ type TextColumn = fn(&ProbeRecord) -> serde_json::Value;
 const TEXT_COLUMNS: [(&str, TextColumn); 2] = [
     ("kind", |record| serde_json::json!(record.kind)),
     ("flags", |record| {
-        // The names of JSON, so that both forms of the records have the same words.
+        // Flags have the same names as in JSON.
         let names = record.flags.iter().map(|flag| serde_json::json!(flag));
         let names: Vec<_> = names.filter_map(|name| name.as_str().map(str::to_owned)).collect();
         names.join(",").into()

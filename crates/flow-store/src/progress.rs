@@ -5,7 +5,7 @@
 //! counts to a progress file. Rows in newer files were stored afterwards. The sum is the stored amount of an exporter;
 //! the exporter's own counts say how much it had sent.
 //!
-//! Invariant: the file is locked while its collector runs. Its last whole line counts.
+//! Invariant: the file is locked while its collector runs. Its last complete line counts.
 
 mod killed;
 
@@ -25,7 +25,7 @@ use std::time::SystemTime;
 
 const PROGRESS_FILE_PREFIX: &str = ".collect-";
 const PROGRESS_FILE_SUFFIX: &str = ".progress";
-/// A file that is longer than this is started again.
+/// A file that is longer than this is replaced by one with a single line.
 const FILE_BYTES: u64 = 1 << 20;
 
 /// Stored amount of one exporter, and its own counts at that time.
@@ -33,7 +33,7 @@ const FILE_BYTES: u64 = 1 << 20;
 pub struct ExporterProgress {
     pub records: u64,
     pub packets: u64,
-    /// Packets in all that it had sent, by its last ledger.
+    /// Total number of packets that it had sent, by its last ledger.
     pub sent_packets: Option<u64>,
     /// Packets of these that were sent before any collector of this directory listened.
     pub lacking_packets: u64,
@@ -80,7 +80,7 @@ struct ProgressLine {
     number: u64,
     /// Files of killed collectors whose amounts are included here. They still exist if the next collector was killed at its start.
     includes: Vec<u64>,
-    /// JSON has no maps with keys like these.
+    /// A list and not a map, because keys of maps in JSON must be texts.
     exporters: Vec<(RecordMaker, ExporterProgress)>,
 }
 

@@ -1,6 +1,6 @@
 //! Names of IP protocols.
 
-/// Common protocols, with IANA's names in lower case. If a number has two names, the first is shown.
+/// Common protocols, with their usual names in lower case. If a number has two names, the first is shown.
 const PROTOCOL_NAMES: [(u8, &str); 22] = [
     (1, "icmp"),
     (2, "igmp"),

@@ -17,7 +17,8 @@ use std::thread::{self, JoinHandle};
 /// Maximum number of commands that wait in the queue; the number of waiting records is bounded, too.
 const MAX_QUEUED_ORDERS: usize = 4096;
 
-/// Called on the sink's thread. The argument is true if every record that the sink took before is stored.
+/// Called on the sink's thread. The argument is true if none of the records that the sink took before still waits: each
+/// is stored or was given up.
 pub type StoredCallback = Box<dyn FnOnce(bool) + Send>;
 
 enum SinkCommand {

@@ -39,8 +39,8 @@ pub struct RecentRecords {
 }
 
 impl RecentRecords {
-    /// Finds the files that were written within `last` before the newest one. Notes `now_ns` as the first use of a directory
-    /// that has no note.
+    /// Finds the files that were written within `last` before the newest one. If the directory has no note of its first
+    /// use, writes one: the earliest end of a flow in these files, or `now_ns` without files.
     ///
     /// A collector that was killed may have stored nothing yet. Without the note, the next one could not tell packets that
     /// nobody stored from packets that another collector had stored in another directory before.
@@ -53,7 +53,7 @@ impl RecentRecords {
         let ends = flow_end_range(&files)?;
         let first_use_ns = read_or_write_first_use(directory, ends.map_or(now_ns, |(first_ns, _)| first_ns))?;
         let newest_ns = ends.map_or(now_ns, |(_, last_ns)| last_ns);
-        // Older files may have been removed.
+        // Older files are not read, or may have been removed.
         let since_ns = first_use_ns.max(newest_ns.saturating_sub(last.as_u64()));
         Ok(Self { files, since_ns })
     }
@@ -107,7 +107,7 @@ fn files_written_within(mut files: ListedFiles, last: Nanos) -> ListedFiles {
     files
 }
 
-/// The first and the last end of a flow.
+/// The earliest and the latest end of a flow in some files.
 fn flow_end_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
     let mut all: Option<(u64, u64)> = None;
     scan_records(files, &FlowFilter::default(), &[FLOW_END_COLUMN], &mut |chunk, rows| {

@@ -35,7 +35,8 @@ pub struct RecoveredFiles {
     pub cut_files: u64,
     /// Bytes of these row groups on the disk.
     pub cut_bytes: u64,
-    /// Places with one or more row groups that a power cut or a bad disk has damaged; their records are lost.
+    /// Damaged parts of files, each with one or more row groups, after a power cut or on a bad disk. Their records are
+    /// lost.
     pub damaged_groups: u64,
     /// Files without any whole row group; they are kept, and their names end in `.damaged`.
     pub damaged_files: u64,

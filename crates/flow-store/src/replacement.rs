@@ -1,4 +1,4 @@
-//! One file in the place of several: the notes that make this safe when the process is killed in between.
+//! Replaces several files by one: the notes that make this safe if the process is killed in between.
 //!
 //! ```text
 //! .flows-000007.parquet.merging     the new file, until it has its name

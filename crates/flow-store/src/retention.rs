@@ -1,7 +1,8 @@
-//! Removes the oldest finished files of a directory of records when it holds more than the user wants.
+//! Removes the oldest finished files of a directory of records when the user's limits for size, age or free space are
+//! exceeded.
 //!
 //! Only finished files that packetrig wrote are removed; growing files and files of other programs only
-//! count. The oldest file is the one with the oldest latest record.
+//! count. The age of a file is that of its latest record.
 //!
 //! Invariant: each removed file is counted ([`RemovedFiles`]).
 
@@ -36,7 +37,7 @@ pub(super) struct RetentionKeeper {
     limits: RetentionLimits,
     found: FinishedFiles,
     scanned: Option<MonoTime>,
-    /// Bytes written since the last scan.
+    /// Bytes that were written since the last scan, or are about to be written.
     written: u64,
     pub(super) removed: RemovedFiles,
 }

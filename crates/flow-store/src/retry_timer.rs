@@ -1,4 +1,4 @@
-//! Retries of writes that the disk has refused, with growing waits.
+//! Retries of failed writes and deliveries, with growing waits.
 
 use packetrig_units::{MonoTime, Nanos};
 
@@ -25,7 +25,7 @@ impl RetryTimer {
         self.planned.as_ref().is_none_or(|planned| now.is_none_or(|now| now >= planned.at))
     }
 
-    /// Notes the result of an attempt.
+    /// Notes the result of an attempt, and plans the next one after a failure.
     pub(super) fn schedule_after_attempt(&mut self, is_ok: bool, now: Option<MonoTime>) {
         // A success forgets the waits before it: the next failure starts with the first wait again.
         let wait = self.planned.take().map_or(FIRST_RETRY_WAIT, |planned| planned.next_wait);

@@ -11,6 +11,7 @@
 use super::Error;
 use super::checksum::crc32c;
 use super::columns::{ExporterRow, LedgerRow};
+use super::constant_columns::ConstantColumns;
 use super::encode::{self, WritableTable};
 use super::files::HourPartition;
 use super::sink::sum_carried;
@@ -99,11 +100,12 @@ impl EncodedGroup {
     pub(super) fn from_flows(
         partition: HourPartition,
         rows: &[ExporterRow],
+        constant: &mut ConstantColumns,
     ) -> std::result::Result<Self, Error> {
         let carried = sum_carried(rows.iter().map(|row| &row.record));
         let is_of_meters = rows.iter().any(|row| row.record.is_of_group());
         let group = Self::encode_group(WritableTable::Flows, partition, carried, |file| {
-            encode::append_flows(file, rows)
+            encode::append_flows(file, rows, constant)
         })?;
         Ok(Self { is_of_meters, ..group })
     }

@@ -1,6 +1,6 @@
-//! Lists of rows of a chunk.
+//! Filters lists of rows, which are indexes into a chunk.
 
-/// Removes the rows that are not kept.
+/// Removes the rows for which `is_kept` returns false.
 pub(super) fn filter_rows(rows: &mut Vec<usize>, mut is_kept: impl FnMut(usize) -> bool) {
     // The loop has no branch for each row: half of a filter's branches are predicted wrongly, and
     // `Vec::retain` takes twice the time.

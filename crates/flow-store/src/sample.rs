@@ -1,4 +1,4 @@
-//! Flow records for the tests of this module.
+//! Flow records for the tests of this crate.
 
 use packetrig_flow::{
     EndReason, FlowHalf, FlowKey, FlowRecord, ForeignFields, IPV4_MAPPED_PREFIX, OtherFields, TunnelKind,

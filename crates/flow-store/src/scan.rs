@@ -44,12 +44,12 @@ const MAX_CHUNKS_AHEAD: usize = 2;
 #[derive(Clone, Debug)]
 pub struct RowChunk {
     pub rows: usize,
-    /// Place of the first row.
+    /// Position of the first row.
     first: RowPlace,
     columns: Vec<(&'static str, ColumnCells)>,
 }
 
-/// Place of a row. Places are ordered like the rows of the files.
+/// Position of a row in the files of a scan. Positions are ordered like the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RowPlace {
     /// Index among the files of a scan.
@@ -69,7 +69,7 @@ impl RowChunk {
         Self { rows: rows.len(), first: RowPlace { file: 0, group: 0, row: 0 }, columns }
     }
 
-    /// The place of a row of the chunk.
+    /// The position of a row of the chunk.
     pub(super) const fn row_place(&self, row: usize) -> RowPlace {
         RowPlace { row: self.first.row + row, ..self.first }
     }
@@ -99,7 +99,7 @@ impl TimeSpan {
     }
 }
 
-/// Files that were listed, and stay as listed while this exists: no compaction replaces them.
+/// Listed files. While this exists, no compaction replaces them; retention may still remove some.
 #[derive(Debug, Default)]
 pub struct ListedFiles {
     paths: Vec<PathBuf>,
@@ -182,7 +182,7 @@ fn is_of_table(path: &Path, table: WritableTable) -> bool {
     name.starts_with("meter_stats-") == (table == WritableTable::MeterStats)
 }
 
-/// Terms of a scan: its threads, and its end on request.
+/// Limits of a scan: its number of threads, and a check that can end it.
 #[derive(Clone, Copy)]
 pub struct ScanTerms<'a> {
     /// Maximum number of threads that read.
@@ -235,7 +235,7 @@ pub fn map_records<T: Send>(
     map_selection(files, RowSelection::Filter(filter), wanted, |chunk, rows| map(&chunk, &rows), each)
 }
 
-/// Like [`scan_records`], for rows at known places, which are in order.
+/// Like [`scan_records`], for rows at known positions, which are in order.
 pub(super) fn scan_rows(
     files: &[PathBuf],
     rows: &[RowPlace],
@@ -284,7 +284,7 @@ fn map_selection<T: Send>(
 }
 
 /// Counts the rows that a filter selects. Several threads do this, each with its own counter; returns the
-/// counters. Which rows a counter gets differs from scan to scan.
+/// counters. Which rows a counter gets depends on the number of threads.
 pub(super) fn count_records<C: Send>(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],
@@ -394,7 +394,8 @@ impl<C, F: Fn(&mut C, &RowChunk, &[usize])> PortionSink for PortionCounter<'_, C
     }
 }
 
-/// The first and last start of a flow in all files, according to their statistics.
+/// The first and last start of a flow in all files, according to their statistics. Row groups without statistics do not
+/// count.
 pub fn flow_start_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
     let mut whole: Option<(u64, u64)> = None;
     for path in files {

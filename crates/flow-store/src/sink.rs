@@ -13,11 +13,11 @@ pub struct RecordMaker {
     pub domain: u32,
 }
 
-/// Accounts of the records that were offered to a sink: offered = stored + lost + waiting.
+/// Counts of the records that were offered to a sink: offered = stored + lost + waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptCounts {
     pub offered: CarriedRecords,
-    /// Records that are stored for good.
+    /// Records that are stored for good, or that alert rules have watched.
     pub stored: CarriedRecords,
     /// Records that were given up, for any reason.
     pub lost: CarriedRecords,
@@ -33,7 +33,7 @@ pub struct KeptCounts {
     pub removed: RemovedFiles,
 }
 
-/// A target that stores flow records.
+/// A target that stores flow records, or watches them for alerts.
 ///
 /// After an error the sink stays usable: records that it could not store wait or are counted as lost, and it tries
 /// again at a later [`RecordSink::on_tick`].
@@ -50,14 +50,15 @@ pub trait RecordSink: Send {
     /// Performs the due work. The caller calls it about every second.
     fn on_tick(&mut self, now: MonoTime) -> Result<(), Error>;
 
-    /// Stores waiting records, as far as possible.
+    /// Stores waiting records, as far as possible. A sink on another thread only queues this call, or drops it if its
+    /// queue is full.
     fn flush_records(&mut self) -> Result<(), Error>;
 
     /// Stores waiting records, gives up records that cannot be stored, and returns the final counts. The
     /// sink accepts nothing afterwards.
     fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>);
 
-    /// The accounts of the records so far.
+    /// The counts of the records so far.
     fn kept_counts(&self) -> KeptCounts;
 }
 
@@ -78,8 +79,8 @@ impl KeptCounts {
         self.waiting = self.offered.subtract_partial_counts(self.waiting, carried);
     }
 
-    /// Returns whether every record is in one account. Sums of packets and bytes that have reached `u64::MAX`
-    /// are saturated, and not judged.
+    /// Returns whether each record is counted exactly once: as stored, lost or waiting. Sums of packets and bytes that
+    /// have reached `u64::MAX` are saturated, and not judged.
     pub fn is_balanced(&self) -> bool {
         let mut sum = self.stored;
         sum.add_records(self.lost);

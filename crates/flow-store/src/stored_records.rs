@@ -1,7 +1,7 @@
-//! Stored rows as records again, to send them once more.
+//! Makes records of stored rows, so that they can be sent again.
 //!
-//! Fields without a place in a record are left out: fields without a column (`otherFields`), and the
-//! histories of groups of meters.
+//! Two kinds of values are left out: fields without a column (`otherFields`), and the histories of
+//! groups of meters.
 
 use super::columns::flow_columns;
 use super::filter::FlowFilter;

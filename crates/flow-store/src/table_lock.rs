@@ -1,8 +1,8 @@
 //! Locks of the directories of tables. Readers share the lock while they read. Compaction holds the lock
 //! alone while one file replaces several.
 //!
-//! So a reader never sees a record in both, or in none. The lock is on the directory itself and ends with the process. Writers of
-//! new files and removal of old ones do not need it.
+//! So a reader never sees a record both in the old and the new file, or in neither. The lock is on the directory itself
+//! and ends with the process. Writers of new files and removal of old ones do not need it.
 
 use super::encode::WritableTable;
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ pub(super) fn lock_table_exclusively(table: &Path) -> io::Result<File> {
     Ok(opened)
 }
 
-/// Like [`lock_table_exclusively`]; `None` if the table has readers.
+/// Like [`lock_table_exclusively`]; `None` if another process holds a lock of the table, or if it cannot be locked.
 pub(super) fn try_lock_table_exclusively(table: &Path) -> Option<File> {
     let opened = File::open(table).ok()?;
     opened.try_lock().ok()?;

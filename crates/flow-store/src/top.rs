@@ -41,7 +41,7 @@ pub struct TopQuestion {
 }
 
 impl TopQuestion {
-    /// Asks for the largest groups, with no least size.
+    /// Asks for the largest groups, without a minimum size.
     pub const fn new(grouping: FlowGrouping, order: TopOrder, most: usize) -> Self {
         Self { grouping, order, most, least_packets: 0, least_bytes: 0 }
     }
@@ -182,7 +182,8 @@ enum FlowDirection {
     Both,
 }
 
-/// The question of one scan.
+/// What a scan counts: the records that a filter selects, by group, and for each direction if the grouping
+/// distinguishes them.
 pub(super) struct TopScan<'a> {
     grouping: &'a FlowGrouping,
     filter: &'a FlowFilter,

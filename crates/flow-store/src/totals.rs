@@ -105,7 +105,7 @@ fn default_bucket_length(range: Option<(u64, u64)>, filter: &FlowFilter) -> u64 
     let (first, last) = range.unwrap_or_default();
     let first = filter.span.from_ns.map_or(first, |from| from.max(first));
     let last = filter.span.to_ns.map_or(last, |to| to.min(last));
-    // The smallest usual length that does not make more than [`DEFAULT_BUCKET_COUNT`] buckets; for long spans, whole
+    // The smallest usual length that makes at most about [`DEFAULT_BUCKET_COUNT`] buckets; for long spans, whole
     // weeks.
     let aim = last.saturating_sub(first) / DEFAULT_BUCKET_COUNT;
     let fits = BUCKET_LENGTHS_S.iter().map(|seconds| seconds * SECOND).find(|&length| length >= aim);

@@ -1,7 +1,8 @@
 //! The files in a directory of records.
 //!
-//! The directory of a table may be a symbolic link, for example to another disk. Other links are not followed, because the same files
-//! might be found twice. Files that disappear during the walk are left out.
+//! The directory of a table may be a symbolic link, for example to another disk. Other links are not followed, because
+//! the same files might be found twice. Directories with names that begin with `.` or `_`, and files that disappear
+//! during the walk, are left out.
 
 use super::Error;
 use super::encode::WritableTable;
@@ -9,7 +10,7 @@ use std::fs::{self, DirEntry};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// Deepest nesting of directories: more than any partition has.
+/// Deepest nesting of directories: more than any partition has. Deeper directories are left out.
 const MAX_DIRECTORY_DEPTH: usize = 16;
 
 /// All wanted files below a directory, sorted.

@@ -5,14 +5,14 @@
 
 use crate::ledger::MeterLedger;
 
-/// Enterprise number of the elements that IANA does not define. IANA keeps it for examples (RFC 5612); it is used until this
-/// project has its own. The meaning of these elements is sent along (RFC 5610).
+/// Enterprise number of the elements that IANA does not define. IANA reserves it for examples (RFC 5612); packetrig
+/// uses it until it has its own number. IPFIX exports describe these elements (RFC 5610).
 pub const ENTERPRISE_NUMBER: u32 = 32473;
 
 /// Placeholder for a value that is not known.
 pub const UNKNOWN_VALUE: u64 = u64::MAX;
 
-/// A value of the ledger.
+/// An account of the ledger: its element, and how its value is read and written.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerValue {
     /// Element number within the enterprise [`ENTERPRISE_NUMBER`].
@@ -59,7 +59,7 @@ macro_rules! accounts {
     };
 }
 
-/// Every account, by number without a gap.
+/// Every account, in the order of the element numbers, which have no gap.
 pub const LEDGER_ACCOUNTS: &[LedgerValue] = accounts! {
     100 "captureArrivedPacketTotalCount" capture.arrived;
     101 "captureDriverDroppedPacketTotalCount" capture.driver_dropped;

@@ -36,7 +36,7 @@ impl CanonicalKey {
         Self { words: pack_words(key, source, destination, key.destination_port), flipped: false }
     }
 
-    /// Converts back to a flow key. `icmp` is the type and code of its packets, because the words always hold
+    /// Converts back to a flow key. A key of ICMP gets `icmp` as type and code, because the words of a biflow hold
     /// those of the request.
     pub(crate) fn to_flow_key(self, icmp: u16) -> FlowKey {
         let [low_a, low_b, high_a, high_b, middle, last] = self.words;

@@ -12,8 +12,8 @@
 //! scales sampled counts up nor joins the parts of a flow.
 //!
 //! Invariant: any bytes are accepted as input. The memory kept for all exporters together is bounded, whatever they send. The
-//! work is proportional to their bytes. Every record that an exporter numbers is delivered, lost, untold or pending in
-//! [`SessionCounts`].
+//! work is proportional to their bytes. [`SessionCounts`] counts every unit that an exporter numbers: as decoded,
+//! skipped (`over_budget`), `lost` or `untold`.
 
 mod addresses;
 mod allowed;

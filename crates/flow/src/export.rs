@@ -29,7 +29,7 @@ use crate::ledger::CarriedRecords;
 #[derive(Clone, Copy, Debug)]
 pub struct ExportMessage<'a> {
     pub bytes: &'a [u8],
-    /// Packets and bytes of its flow records.
+    /// Its flow records, with their packets and bytes.
     pub carried: CarriedRecords,
     /// Number of templates and options records in it.
     pub own_records: u64,

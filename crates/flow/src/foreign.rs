@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// RFC 5103: the enterprise of reverse elements.
 pub const REVERSE_ENTERPRISE: u32 = 29305;
-/// Maximum number of bytes of a record's other fields; each field also takes `FIELD_BYTES`.
+/// Maximum number of bytes of a record's other fields, with `FIELD_BYTES` for each field.
 pub const MAX_OTHER_BYTES: usize = 512;
 /// Bytes of a field beside its value: enterprise, number and length.
 const FIELD_BYTES: usize = 8;
@@ -105,8 +105,8 @@ impl OtherFields {
         OtherFieldsIter { bytes: &self.bytes }
     }
 
-    /// Appends a JSON object: names as IANA has them, `enterprise/number` for other elements. A repeated name gets `#2`
-    /// appended, and so on. `fieldsLeftOut` is the number of fields that found no room.
+    /// Appends a JSON object: the names of [`field_name`], and values in the notation of their kind. A repeated name
+    /// gets `#2` appended, and so on. `fieldsLeftOut` is the number of fields that found no room.
     pub fn append_json(&self, text: &mut String) {
         let mut before = '{';
         for (at, field) in self.iter_fields().enumerate() {
@@ -188,7 +188,7 @@ fn own_name(enterprise: u32, id: u16) -> Option<&'static str> {
 /// The kind of a field's values; bytes if it is not known.
 pub fn field_kind(enterprise: u32, id: u16) -> DataKind {
     let own_kind = || match (enterprise, id) {
-        // These are numbers, because the collector reads them back.
+        // These are shown as numbers. A restarted collector reads those of groups back.
         (ENTERPRISE_NUMBER, own::LOCAL_PREFERENCE) => DataKind::Unsigned,
         (ENTERPRISE_NUMBER, id) if own::GROUP_ELEMENT_RANGE.contains(&id) => DataKind::Unsigned,
         (ENTERPRISE_NUMBER, own::AS_PATH) => DataKind::Text,
@@ -197,7 +197,7 @@ pub fn field_kind(enterprise: u32, id: u16) -> DataKind {
     registered_element(enterprise, id).map_or_else(own_kind, |element| element.kind)
 }
 
-/// Returns the name of a field: IANA's name, or `enterprise/number` if it has none.
+/// Returns the name of a field: IANA's name, the name of our own element, or `enterprise/number` if it has none.
 pub fn field_name(enterprise: u32, id: u16) -> String {
     match registered_element(enterprise, id) {
         Some(element) if enterprise == 0 => element.name.to_owned(),

@@ -58,7 +58,7 @@ pub struct GroupTerm {
 }
 
 impl GroupTerm {
-    /// Highest valid count. A takeover each millisecond would need 285 000 years to come here.
+    /// Highest valid count. A takeover each millisecond would need 285 000 years to reach it.
     pub const MAX_VALID_COUNT: u64 = 1 << 53;
 }
 

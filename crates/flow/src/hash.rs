@@ -18,7 +18,7 @@ pub struct WordHasher {
     seeds: [u64; 8],
 }
 
-/// Does not show the secret.
+/// Shows no seeds, because they reveal the key.
 impl fmt::Debug for WordHasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hasher").finish_non_exhaustive()

@@ -6,8 +6,8 @@
 //! *since a packet that the other meters know, too*, does.
 //!
 //! Such a packet is a [`Landmark`]. Meters choose landmarks without exchanging messages, by the content of
-//! packets: in each direction and each part of its time, the packet with the smallest number, and the first packet
-//! after and the last one before a silence. Each record names the latest landmarks and the totals since each of
+//! packets: in each direction and each part of its time, the packet with the smallest content hash, the first packet
+//! after a silence, and the last one before it. Each record names the latest landmarks and the totals since each of
 //! them. If another meter has named the same landmark, it gives the position of the record's end among all packets
 //! of the direction. See `docs/decisions/0037-landmarks.md`.
 
@@ -137,7 +137,7 @@ impl CountTotals {
         self.minus(other).packets.cast_signed() > 0
     }
 
-    /// Returns the excess over another, of each count.
+    /// Returns by how much each count exceeds that of the other totals; 0 if it does not.
     pub(crate) const fn excess_over(self, other: Self) -> Self {
         const fn positive_or_zero(value: u64) -> u64 {
             if value.cast_signed() > 0 { value } else { 0 }
@@ -202,7 +202,7 @@ impl FlowHistory {
     }
 
     /// Reads a history from stored fields, by the names of their elements: numbers, and bytes as `0x…`. `None` if the
-    /// record is not of a group.
+    /// record is not of a group, or its history cannot be read.
     pub fn from_fields<'a>(
         number: impl Fn(&str) -> Option<u64>,
         bytes: impl Fn(&str) -> Option<&'a str>,

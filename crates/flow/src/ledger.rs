@@ -69,8 +69,8 @@ impl CarriedRecords {
     /// Subtracts `part` from `of`, if both are parts of this sum.
     #[must_use]
     pub const fn subtract_partial_counts(self, of: Self, part: Self) -> Self {
-        // The difference saturates only if the sum has saturated. Otherwise the part is in it, and a bug must show in
-        // tests.
+        // The difference saturates only if the sum has saturated. Otherwise `of` contains the part, and tests must show
+        // an underflow as a bug.
         const fn subtract_count(sum: u64, of: u64, part: u64) -> u64 {
             if sum == u64::MAX { of.saturating_sub(part) } else { of - part }
         }
@@ -83,7 +83,7 @@ impl CarriedRecords {
 }
 
 impl MeterLedger {
-    /// Returns the sums that do not balance. [`PacketCounts`] balance at any time; the queue only between two batches.
+    /// Returns the sums that do not balance. [`PacketCounts`] balance at any time, [`ExportCounts`] between batches.
     pub fn find_imbalances(&self) -> Vec<CountImbalance> {
         let export = &self.export;
         let mut accounted = CarriedRecords::default();

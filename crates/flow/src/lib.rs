@@ -9,8 +9,8 @@
 //! This crate opens no file or socket, starts no thread and reads no clock: the caller gives it
 //! bytes, records and times.
 //!
-//! Invariant: every packet is metered or ignored for one cause ([`PacketCounts`]), and every metered packet is in the
-//! table or in exactly one record.
+//! Invariant: every packet is metered, untracked because the table was full, or ignored for one cause
+//! ([`PacketCounts`]). Every metered packet is in the table or in exactly one record.
 #![forbid(unsafe_code)]
 
 pub mod account;

@@ -16,7 +16,7 @@ pub enum LossCause {
     Unfit,
     /// The output accepted no record for too long, so the meter stopped waiting for it.
     GivenUp,
-    /// The meter is a standby, and no meter of its group reported that it exported them.
+    /// The meter is a standby, and no meter of its group reported that it exported the record.
     Unreported,
     /// The output could not be reached.
     Unreachable,

@@ -46,8 +46,8 @@ pub mod flags {
     pub const UNSPLIT_FLAG: u8 = 32;
 }
 
-/// A packet's unified header. It has three cache lines: every packet is metered by the first, the second is read only when the
-/// packet opens a flow, the third only for merged packets.
+/// A packet's unified header. It has three cache lines. The first is enough to count a packet of a known flow, except
+/// for the tunnel number and, in a group of meters, the content hash. The third is read only for merged packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct PacketInfo {

@@ -50,7 +50,7 @@ pub struct ParseOptions {
     /// Time for which ports are kept for later fragments, ns.
     pub fragment_ns: u64,
     /// Key of the hash that spreads kept ports: random per process, so that an attacker cannot choose packets
-    /// that share a place.
+    /// that all fall into one set.
     pub hash_key: [u64; 2],
 }
 
@@ -94,8 +94,8 @@ impl FrameParser {
         self.read_frame(LinkKind::Ethernet, frame, arrival, packet)
     }
 
-    /// Reads a frame that begins with another link layer, as files may have it.
-    #[expect(clippy::too_many_arguments, reason = "those of `parse` and one more")]
+    /// Reads a frame that begins with any link layer, as files may have it.
+    #[expect(clippy::too_many_arguments, reason = "those of `parse_frame` and one more")]
     pub fn parse_frame_as(
         &mut self,
         link: LinkKind,

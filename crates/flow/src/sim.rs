@@ -73,9 +73,9 @@ pub const VERSION: u8 = 1;
 pub const SIM_PORT: u16 = 4738;
 /// Length of the header.
 pub const HEADER: usize = 32;
-/// UDP payload of a datagram of 1500 bytes of IP, over IPv4 and over IPv6.
+/// UDP payload of a datagram of 1500 bytes of IP, over IPv4.
 pub const MAX_PAYLOAD_V4: usize = 1500 - 20 - 8;
-/// See [`MAX_PAYLOAD_V4`].
+/// The same over IPv6, see [`MAX_PAYLOAD_V4`].
 pub const MAX_PAYLOAD_V6: usize = 1500 - 40 - 8;
 
 /// Kinds of items and their lengths in bytes.

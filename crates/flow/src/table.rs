@@ -4,10 +4,10 @@
 //!  32 packets -> look (key, hash) -> index (bucket, tag) -> slot (64 bytes) -> +1
 //!                prefetch bucket     prefetch slot
 //! ```
-//! The table belongs to one worker, has a fixed size and allocates nothing after the start; slots are first touched
+//! The table belongs to one worker, has a fixed size and allocates nothing for a packet; slots are first touched
 //! when flows need them. Time is an argument: packets have their times, and `now_ns` drives the timers, so flows also
-//! end when nothing arrives. A packet of a known flow touches one bucket of the index and one `Hot` record; keys are
-//! always compared in full.
+//! end when nothing arrives. A packet of a known flow mostly touches one bucket of the index and one `HotSlot`; a
+//! long key (IPv6, tunnels) also needs the `ColdSlot`. Keys are always compared in full.
 //!
 //! Invariant: every packet given to [`meter_packets`](FlowTable::meter_packets) is in [`PacketCounts::metered`] or in
 //! [`PacketCounts::untracked`]. Every metered packet is in a live flow or in exactly one record.
@@ -66,7 +66,7 @@ pub struct FlowTable<H> {
     counts: PacketCounts,
     /// Losses of the meter so far; flow parts that began before the last one are marked.
     losses: u32,
-    /// Time up to which all timers are handled; `None` before the first packet.
+    /// Present time of the table, by which timers expire; `None` until the first packet or the first call with a time.
     now_ns: Option<u64>,
     hints: PhantomData<H>,
 }
@@ -180,8 +180,8 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// Meters packets in the order of their arrival, and handles part of the timers that are due by `now_ns`: enough to keep up
-    /// with any stream of packets, and little enough not to delay the next ones. Within a batch, no timer is due before the
-    /// time of its last packet.
+    /// with any stream of packets, and little enough not to delay the next ones. Timers run after each batch, up to
+    /// the time of its last packet.
     pub fn meter_packets(&mut self, packets: &[PacketInfo], now_ns: u64, outlet: &mut impl FlowOutlet) {
         if self.now_ns.is_none()
             && let Some(first) = packets.first()
@@ -210,8 +210,8 @@ impl<H: MemoryHints> FlowTable<H> {
         self.advance_with_limit(now_ns, usize::MAX, outlet);
     }
 
-    /// Handles the timers that are due by `now_ns`, for about `most` flows at most. It is for a caller with
-    /// other work. Returns whether all due timers were handled.
+    /// Handles the timers that are due by `now_ns`, for about `most` flows at most: for a caller that has
+    /// other work, too. Returns whether all due timers were handled.
     pub fn advance_with_limit(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
         // The time is not known yet: a wheel that began at 0 would have to turn for billions of ticks.
         if now_ns == 0 && self.now_ns.is_none() {
@@ -243,8 +243,8 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    /// Returns the number of flows that other meters of the group may not recognise yet, because they were running when this
-    /// meter started. While there are any, this meter cannot stand in for the others.
+    /// Returns the number of flows that other meters of the group may not recognise yet, because this meter started
+    /// or lost packets while they were running. While there are any, this meter cannot stand in for the others.
     pub fn strange_flows(&self) -> usize {
         self.histories.as_ref().map_or(0, FlowHistories::strange_flows)
     }
@@ -285,7 +285,7 @@ impl<H: MemoryHints> FlowTable<H> {
                 self.histories.iter_mut().for_each(|histories| histories.start_at(now_ns));
             }
             Some(_) if self.is_table_clock_set_back(now_ns) => self.handle_clock_set_back(now_ns, outlet),
-            // The packet is a little late: all timers up to the later time are handled already.
+            // The packet is a little late: timers already run by the later time.
             Some(before_ns) if now_ns < before_ns => return,
             Some(_) => {}
         }

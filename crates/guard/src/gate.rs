@@ -53,7 +53,7 @@ impl SendGate {
     }
 
     /// Sets the deadline, in nanoseconds of `CLOCK_BOOTTIME`. Callers compute it from the time at which the renewal was
-    /// *sent*. An open gate stays open.
+    /// *sent*. A gate without a lease stays open.
     pub fn set_deadline(&self, boottime_ns: u64) {
         if self.is_leased() {
             // The value stays below OPEN_GATE: no deadline may turn a leased gate into one without a lease.
@@ -68,7 +68,7 @@ impl SendGate {
         self.set_deadline((until + slept).as_nanos());
     }
 
-    /// Shuts it now, if there is a lease.
+    /// Shuts the gate now, if there is a lease.
     pub fn shut_now(&self) {
         if let Some(deadline) = self.deadline() {
             // The earlier of both: shutting must not extend a lease that has ended already.

@@ -13,8 +13,8 @@ use packetrig_sys::netns::NetNs;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Refuses the interface with this number if it, or an interface stacked with it, is part of a network that
-/// people use. `port` is its name for messages.
+/// Refuses the interface with this number if it, or an interface stacked with it, looks like part of a network
+/// that people use. `port` is its name for messages. A port that the user `confirmed` is never refused.
 pub fn permit_port(netns: &NetNs, index: u32, port: &str, confirmed: bool) -> Result<(), Error> {
     // The kernel is not asked: a confirmed port must work even if its stacked interfaces cannot be listed.
     if confirmed {
@@ -39,7 +39,7 @@ pub fn find_refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error
     Ok(refused)
 }
 
-/// The interface of the first namespace and all that are stacked with it.
+/// Interface `index` of the first namespace and all that are stacked with it.
 fn find_stacked_interfaces(all: &[StackNamespace], index: u32) -> Vec<StackedInterface> {
     let found = find_stacked(all, index);
     // The far end of a cable that leads nowhere else is the device under test.
@@ -97,9 +97,9 @@ pub enum HiddenSurroundings {
 pub enum InterfaceKinship {
     /// This is the requested interface.
     Itself,
-    /// It shares a wire with it.
+    /// It shares a wire with the requested interface.
     Stacked,
-    /// A bridge, bond or switch at the far end of a cable leads to it.
+    /// Frames reach it through a bridge, bond or switch at the far end of a cable.
     BeyondCable,
 }
 
@@ -141,7 +141,7 @@ pub fn judge_port(port: &str, relatives: &[StackedInterface], confirmed: bool) -
 fn find_objection(relative: &StackedInterface) -> Option<String> {
     let who = match relative.kinship {
         InterfaceKinship::Itself => "it".to_owned(),
-        InterfaceKinship::BeyondCable => format!("{}, the other end of its cable,", relative.name),
+        InterfaceKinship::BeyondCable => format!("{}, at or beyond the far end of its cable,", relative.name),
         InterfaceKinship::Stacked => format!("{}, which is in the same stack of interfaces,", relative.name),
     };
     if relative.loopback {

@@ -18,8 +18,8 @@ pub enum Error {
     /// A file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     File { path: std::path::PathBuf, source: std::io::Error },
-    /// A thread panicked; the interfaces were restored.
-    #[error("worker `{0}` panicked")]
+    /// A thread panicked. The tap still restores its interfaces when it is dropped.
+    #[error("worker `{0}` panicked; this is a bug in packetrig")]
     Panicked(String),
     /// Two parts of this crate disagree about the state of a tap.
     #[error("internal error: {0}; this is a bug in packetrig")]

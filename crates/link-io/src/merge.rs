@@ -8,7 +8,8 @@
 //! Captures are read from their beginning twice, or three times if packets were cut. The first reading finds out how to
 //! compare them, so the files may be of any size. A directory is a [log], and its files are one capture.
 //!
-//! Invariant: packets of a capture = merged packets that have it; missing = merged packets within its time that lack it.
+//! Invariant: packets of a capture = merged packets that it has; missing = merged packets that it lacks between its
+//! first and its last packet.
 
 mod input;
 mod output;
@@ -74,7 +75,7 @@ pub struct MergeOptions {
     /// The file to write.
     pub into: PathBuf,
     /// Largest difference between the time stamps of one packet; by default, four times the largest
-    /// difference in the samples.
+    /// difference in the samples, but at least 1 ms.
     pub tolerance: Option<Nanos>,
     /// Limit for the bytes of packets that wait for their copies in other captures.
     pub memory: usize,
@@ -115,7 +116,7 @@ pub struct CaptureReport {
 
 #[derive(Clone, Debug)]
 pub struct CaptureClock {
-    /// Difference between the first capture's clock and this one at the first common packet.
+    /// The first capture's clock minus this one, at the first common packet.
     pub ahead_ns: i64,
     /// Absent if the captures are too short to determine the drift.
     pub drift: Option<ClockDrift>,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            +--------- Tap ---------+
-//!   A <----->| kernel or process     |<-----> B        way `xdp`: BPF programs; way `packet`: a thread for each direction
+//!   A <----->| kernel or process     |<-----> B        back end `xdp`: BPF programs; `packet`: two threads
 //!            +---+---------------+---+
 //!                | copies        | copies
 //!             mirrors          rings -> recorder -> file
@@ -63,7 +63,7 @@ pub struct MirrorSpec {
 /// Configuration of a tap.
 #[derive(Clone, Debug)]
 pub struct TapSpec {
-    /// Name under which other processes find the tap.
+    /// Name under which other processes find the tap. If it is empty, a name is made from the sides.
     pub name: String,
     /// The two interfaces of the link.
     pub sides: [PortLocation; 2],
@@ -91,7 +91,7 @@ pub struct TapSpec {
 #[non_exhaustive]
 pub enum TapRefusal {
     /// One interface has two roles.
-    #[error("{0} is named twice; side A, side B and each mirror need interfaces of their own")]
+    #[error("{0} is named twice; side A, side B and all mirrors must be different interfaces")]
     Twice(String),
     /// The interfaces are in several network namespaces.
     #[error(
@@ -113,7 +113,7 @@ pub enum TapRefusal {
     #[error("no tap is named `{0}`; `packetrig tap status` lists all taps")]
     Unknown(String),
     /// The required back end cannot do this.
-    #[error("back end `{way}` cannot forward between these interfaces: {reason}")]
+    #[error("back end `{way}` cannot run this tap: {reason}")]
     Way { way: TapMethod, reason: String },
     /// The tap cannot work without its process.
     #[error("--detach needs back end `xdp`, because back end `packet` forwards in this process: {0}")]
@@ -126,7 +126,7 @@ pub struct RunningTap {
     record: Option<RecordThread>,
     watch: LinkWatch,
     gone: Vec<String>,
-    /// Locations of sides that had no carrier at the last poll; `None` before the first poll.
+    /// Locations of sides that were not operational at the last poll; `None` before the first poll.
     waiting: Option<Vec<String>>,
     /// Log of the tap's own losses for runs on the same link; only of a tap that forwards in its process.
     losses: Option<TapLossLog>,
@@ -178,7 +178,8 @@ impl RunningTap {
         Ok(accounts)
     }
 
-    /// Polls the links and publishes the accounts. Call it several times a second.
+    /// Polls the links, passes on a change of the carrier, publishes the accounts once a second, and returns the error
+    /// of a forwarding thread that has ended. Call it several times a second.
     pub fn poll_once(&mut self) -> Result<(), Error> {
         let now = self.clock.now();
         if let Some(seen) = self.watch.poll_links(&self.guard.held) {

@@ -12,7 +12,7 @@ pub(super) fn happens_at(seed: u64, position: u64, millionths: u32) -> bool {
     keyed_mix(seed, position) % MILLION < u64::from(millionths)
 }
 
-/// Draws a whole number from 0 to `most`. All are equally likely, but for one part in 2^32 or so.
+/// Draws a whole number from 0 to `most`. All are equally likely, up to a relative error of about `most` / 2^64.
 pub(super) fn draw_integer_up_to(seed: u64, position: u64, most: u64) -> u64 {
     // Multiply and shift instead of a remainder: no division, and the bias is spread over the whole range.
     let wide = u128::from(keyed_mix(seed, position)) * (u128::from(most) + 1);
@@ -20,7 +20,8 @@ pub(super) fn draw_integer_up_to(seed: u64, position: u64, most: u64) -> u64 {
     clamp_to_u64(wide >> 64)
 }
 
-/// Draws a whole number from `-most` to `most`, all equally likely.
+/// Draws a whole number from `-most` to `most`; a larger `most` counts as 2^62. All are equally likely, as in
+/// [`draw_integer_up_to`].
 pub(super) fn draw_uniform_number(seed: u64, position: u64, most: u64) -> i64 {
     // Twice this value must fit into 64 bits.
     let most = most.min(1 << 62);

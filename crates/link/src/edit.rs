@@ -52,8 +52,8 @@ fn is_vlan_tpid(ether_type: u16) -> bool {
     matches!(ether_type, 0x8100 | 0x88a8 | 0x9100)
 }
 
-/// Finds the IP header after all VLAN tags, and returns its version and offset; `None` if the frame does not
-/// contain all of it.
+/// Finds the IP header after all VLAN tags, and returns its version and offset; `None` if the frame is not
+/// IP, or does not contain the whole header.
 fn find_ip_header(frame: &[u8]) -> Option<(u8, usize)> {
     let mut at = 12;
     // A tag moves the EtherType by four bytes; the end of the frame ends the loop.

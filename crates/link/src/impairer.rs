@@ -1,8 +1,8 @@
 //! Applies a fault plan to frames: frames and times go in, frames come out. It reads no clock and opens no device. An
 //! observer is notified of every action on a frame.
 //!
-//! Order of the actions on a frame: it is dropped, or else damaged and rewritten; then copied; put into the queue
-//! of a limited rate, each copy separately; delayed; held back for later frames.
+//! Order of the actions on a frame: it is dropped, or else damaged and rewritten. Then it is copied, enters the queue
+//! of a limited rate (each copy separately), is delayed, and is held back for later frames.
 
 use super::draw::draw_integer_up_to;
 use super::queue::RateQueueState;
@@ -37,7 +37,8 @@ pub struct FrameActions {
     pub held_for: u32,
     /// True if the plan delays this frame.
     pub is_delayed: bool,
-    /// Due time of the departure; for a held frame, the time at which it begins to wait.
+    /// Due time of the departure; for a held frame, the time at which it begins to wait. With a queue, that of the
+    /// first copy that fitted.
     pub due_ns: u64,
     /// The last damage to the frame: index of the byte from the beginning, and the flipped bits.
     pub corrupted: Option<(u32, u8)>,

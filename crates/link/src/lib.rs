@@ -7,8 +7,8 @@
 //! ```
 //! This crate reads no clock and opens nothing; `link-io` runs it on real interfaces. A frame is identified by its
 //! *key*, which a [`FrameClassifier`] reads from its bytes, and its *position*, the number of frames with that key
-//! that arrived before it. What happens to the frame at a position depends only on seed, rule and position. Only the
-//! queue of a limited rate depends on time.
+//! that arrived before it. Which faults a frame gets depends only on seed, rule, port, key and position. Only the
+//! queue of a limited rate, and the longest wait of a frame that is held back, depend on time.
 //!
 //! The crate knows no streams, tags or sequence numbers: the truth about a link must not come from the code that
 //! is judged by it.

@@ -7,7 +7,7 @@ use packetrig_wire::pattern::keyed_mix;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Rule for reading the key of a frame from its bytes. The test's own plan has put these bytes there.
+/// Rule for reading the key of a frame from its bytes. The test that sends the frames has chosen these bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FrameClassifier {
     /// Key 0 for all frames that arrive on a port.
@@ -35,7 +35,7 @@ pub struct GilbertElliott {
     pub into_bad: u32,
     /// Probability, at each frame, of a change from bad to good.
     pub out_of_bad: u32,
-    /// Share of frames selected in the bad state; all frames in Gilbert's model.
+    /// Share of frames selected in the bad state; all frames in the simple Gilbert model.
     pub in_bad: u32,
     /// Share of frames selected in the good state; none in Gilbert's model.
     pub in_good: u32,
@@ -204,7 +204,8 @@ impl FaultRule {
     }
 }
 
-/// All faults of a device. All rules that select a frame apply to it, except that a dropped frame gets no other fault.
+/// All faults of a device or a direction. All rules that select a frame apply to it, except that a dropped frame gets
+/// no other fault.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
     /// Seed of all random decisions: the same seed gives the same faults.

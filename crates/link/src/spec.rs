@@ -1,6 +1,6 @@
 //! Parses impairments as a user writes them: `delay=10ms,jitter=1ms,loss=1%`, or a YAML document with both directions.
 //!
-//! A spec is converted to a [`FaultPlan`]. An error names the mistake and the valid keys.
+//! A spec is converted to a [`FaultPlan`]. An error names the mistake and the valid keys or the valid form.
 
 use super::{
     DIRECTION_NAMES, DelayDistribution, DelayJitter, FaultPlan, FaultRule, FrameFault, GilbertElliott,
@@ -175,14 +175,14 @@ impl DirectionSpec {
             }
             DocumentValue::Null => Ok(Self::default()),
             DocumentValue::List(_) => {
-                Err(InvalidImpairmentSpec("of a direction must be a text or a mapping, not a list".into()))
+                Err(InvalidImpairmentSpec("it must be a text or a mapping, not a list".into()))
             }
         }
     }
 }
 
 impl fmt::Display for DirectionSpec {
-    /// Writes the spec in a fixed order; parsing the text gives the same spec.
+    /// Writes the spec in a fixed order. For a spec that came from a text, parsing this text gives the same spec.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let items = [
             ("delay", self.delay.map(format_nanos)),
@@ -303,7 +303,7 @@ fn parse_rate(text: &str) -> Result<BitRate, String> {
 /// Parses a percentage such as `1%` into millionths.
 fn parse_percent(text: &str) -> Result<u32, String> {
     parse_millionths(text)
-        .ok_or_else(|| format!("`{text}` is not a percentage; write it like 1%, from 0.0001% to 100%"))
+        .ok_or_else(|| format!("`{text}` is not a percentage; write it like 1% or 0.0001%, at most 100%"))
 }
 
 fn parse_millionths(text: &str) -> Option<u32> {

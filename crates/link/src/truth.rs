@@ -9,7 +9,7 @@ pub struct KeyFrameTruth {
     pub received: u64,
     /// Positions of the frames that left on each other port, in the order of departure, including copies.
     pub departures: Vec<u64>,
-    /// Positions that were dropped.
+    /// Positions that a rule dropped, or that found no room in the queue for any copy.
     pub dropped: BTreeSet<u64>,
     /// Positions of frames with damaged payload.
     pub corrupted: BTreeSet<u64>,

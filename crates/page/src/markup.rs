@@ -7,7 +7,7 @@ use std::fmt;
 /// Attribute names with their values. The names are constants of this program; the values are escaped.
 pub type Attributes<'a> = &'a [(&'a str, &'a str)];
 
-/// Text of a page. Only whole elements and escaped text can be added.
+/// Text of a page. All text that is added is escaped, except constants of this program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Markup(String);
 
@@ -80,7 +80,7 @@ impl Markup {
     /// Adds a value for the page's script, which finds it by its `id`.
     pub fn add_json_data(&mut self, id: &str, value: &impl Serialize) -> &mut Self {
         self.open_element("script", &[("type", "application/json"), ("id", id)]);
-        // The caller must pass a value that can be JSON. If it does not, the page omits the value and stays valid.
+        // The caller must pass a value that can be JSON. If it does not, the page contains `null` and stays valid.
         let json = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
         // The element's content is not HTML: `&lt;` would stay as it is, so JSON has its own escapes.
         self.0.push_str(&escape_json(&json));

@@ -21,7 +21,7 @@ pub struct ProbeAnswer<'a> {
     pub hop_limit: u8,
     /// Differentiated services code point and ECN bits.
     pub class: u8,
-    /// True if all checksums in the packet are right.
+    /// True if all checksums that can be checked are right (see [`read_answer`]).
     pub is_sound: bool,
     pub content: AnswerContent<'a>,
 }

@@ -1,11 +1,12 @@
-//! The rate limit of a target: a token bucket for probes and one for bits, checked before every frame.
+//! The limits of a target: a token bucket for probes, one for bits, and a total number of probes. All are checked
+//! before every frame.
 //!
 //! Invariant: in any interval of `t` seconds at most `burst + t * probes_per_s` probes are allowed, and bits likewise.
 
 use crate::TargetLimits;
 use packetrig_units::{MonoTime, Nanos};
 
-/// The limit that a frame would exceed.
+/// Reason why a frame must not be sent: the limit that it would exceed, or a lease that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetExceeded {
     #[error("at most {} probes/s (bursts of {}) are allowed to this target; send more slowly, or raise the \
@@ -20,8 +21,8 @@ pub enum BudgetExceeded {
     Lease,
 }
 
-/// The state of both buckets. Each level is stored as the time that it takes to refill the bucket, so that
-/// no rounding errors accumulate.
+/// The state of both buckets, and the number of frames so far. The level of a bucket is stored as the time at which
+/// the bucket is full again. The time for each frame is rounded down to whole nanoseconds.
 #[derive(Clone, Debug)]
 pub struct ProbeBudget {
     limits: TargetLimits,
@@ -57,8 +58,9 @@ impl ProbeBudget {
         self.probes_full_at <= at.as_nanos() && self.bits_full_at <= at.as_nanos()
     }
 
-    /// The earliest time from `at` on at which a train may begin. For each frame, `train` has its time after
-    /// the beginning and its length in bytes.
+    /// Returns the earliest time from `at` on at which a train may begin; it may be up to 1 ms later than necessary.
+    /// For each frame, `train` has its time after the beginning and its length in bytes. Fails if the train would
+    /// exceed the limits even with full buckets.
     pub fn earliest_start(
         &self,
         at: MonoTime,

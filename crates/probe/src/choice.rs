@@ -2,8 +2,8 @@
 //!
 //! `spin`, a real-time sender that sleeps and then spins, was mostly as exact under load as `gate`, by the
 //! 99th percentile (docs/results/probe). It needs no feature of the interface and delays no other traffic in
-//! the kernel, so it is the default. If a calibration measured more than twice the timing error of `gate`,
-//! the gate is used where it works.
+//! the kernel, so it is the default. If a calibration measured a timing error of `spin` that is more than twice
+//! that of `gate`, packetrig uses `gate` where it works.
 
 use crate::{ErrorSpread, ReleaseMechanism};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReleaseExactness {
     pub mechanism: ReleaseMechanism,
-    /// Time from the departure time to the arrival, in nanoseconds.
+    /// Median time from the planned departure to the arrival at the far end, in nanoseconds.
     pub p50_ns: i64,
     /// Absent if there were fewer than 100 probes.
     pub p99_ns: Option<i64>,
@@ -25,7 +25,7 @@ impl ReleaseExactness {
     }
 }
 
-/// Result of a calibration, valid for kernels and drivers like this one.
+/// Result of a calibration, valid for this kernel release and this driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CalibrationResult {
     /// The kernel's release number.
@@ -41,7 +41,8 @@ impl CalibrationResult {
     }
 }
 
-/// Chooses a mechanism that works at this interface. Returns it with the reason.
+/// Chooses `spin`, or `gate` if the calibration `found` prefers it and `can` says that it works at this interface.
+/// Returns the mechanism with the reason.
 pub fn choose_mechanism(
     can: impl Fn(ReleaseMechanism) -> bool,
     found: Option<&CalibrationResult>,

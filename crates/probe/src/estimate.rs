@@ -52,11 +52,11 @@ pub struct PassedProbe {
     pub kind: ProbeKind,
     /// Bytes of its frame, without FCS.
     pub length: u32,
-    /// Departure time; `None` if it is unknown.
+    /// Departure time in nanoseconds; `None` if it is unknown.
     pub left: Option<u64>,
     /// Arrival time of the probe or of its answer; `None` if it did not arrive.
     pub came: Option<u64>,
-    /// Error bound of both times together.
+    /// Error bound of both times together. The error of a far clock is not part of it: it cancels in distances.
     pub doubt: u64,
     /// True if the probe did not leave, or if its sender was disturbed and no stamp of the kernel shows when it left.
     pub disturbed: bool,
@@ -107,7 +107,7 @@ impl PassedProbe {
 pub trait RateEstimator: Send {
     fn name(&self) -> &'static str;
 
-    /// The next train; `None` if it needs no more.
+    /// Returns the next train to send; `None` if the method needs no more trains.
     fn next_train(&mut self) -> Option<TrainRequest>;
 
     /// Adds the outcome of the requested train: all of its probes, in order.
@@ -146,11 +146,13 @@ pub struct EstimateQuality {
     pub trains: usize,
     /// Number of trains from which the estimate was computed.
     pub used: usize,
-    /// Share of the used trains that agree with the answer.
+    /// Methods for the capacity: share of the used trains that agree with the answer. Methods for the available
+    /// rate: share of the sent trains that were used.
     pub share: f64,
-    /// Spread of the used trains (10th to 90th percentile), relative to the answer.
+    /// Spread of the used trains (10th to 90th percentile), relative to the answer. pathload: width of the range,
+    /// relative to the answer. spruce: spread relative to the capacity.
     pub spread: f64,
-    /// Uncertainty of the stamps, relative to the answer.
+    /// Uncertainty of the stamps, relative to the measured times; zero if the method does not compute it.
     pub stamps: f64,
     /// Probes before each pair or train, to empty token buckets.
     pub primers: u32,
@@ -228,7 +230,7 @@ fn describe_unspread_path(at_least: Option<f64>, bucket_bytes: u64) -> String {
 }
 
 impl DiscardedTrains {
-    /// Names the likely cause if most trains were discarded because their probes arrived together.
+    /// Names the likely cause if most of the discarded trains had probes that arrived together.
     const fn batch_advice(&self) -> &'static str {
         let others = self.lost + self.unstamped + self.disturbed + self.reordered + self.unlike;
         if self.together <= others {

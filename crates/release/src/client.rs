@@ -1,6 +1,6 @@
 //! A connection to the release service.
 //!
-//! Invariant: messages that arrive while another answer is awaited are kept, and `next_event` returns them in order.
+//! Invariant: REPORTs and ANSWERs that arrive during a request are queued; `next_event` returns them in order.
 
 use crate::message::{
     AnswerFilter, ClientMessage, ErrorPosition, MAX_MESSAGE_BYTES, PacketLimits, PacketReport,

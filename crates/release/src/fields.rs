@@ -2,7 +2,7 @@
 //!
 //! Invariant: reading beyond the end returns `None`.
 
-/// Alignment of messages and of the packets in them.
+/// Alignment of messages and of the packets in them, in bytes.
 pub(crate) const MESSAGE_ALIGNMENT: usize = 8;
 
 /// Writes a message from front to back.
@@ -55,7 +55,7 @@ impl FieldWriter {
     }
 }
 
-/// Position of a reader in a message.
+/// Position of a field in a message, for errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FieldPlace {
     pub(crate) field: &'static str,

@@ -4,9 +4,9 @@
 //!  ClientMessage  --to_bytes-->  bytes  --from_bytes-->  ClientMessage      (read by the service)
 //!  ServiceMessage --to_bytes-->  bytes  --from_bytes-->  ServiceMessage     (read by the client)
 //! ```
-//! Invariant: `from_bytes` returns exactly the value that `to_bytes` was given. `ClientMessage::from_bytes` refuses
-//! all bytes that `to_bytes` cannot have written. A message of the service may be longer, because later services add
-//! fields at the end.
+//! Invariant: `from_bytes` returns the value that `to_bytes` was given, except that long texts are cut and an address
+//! `::ffff:a.b.c.d` becomes IPv4. `ClientMessage::from_bytes` refuses unknown types, wrong lengths and reserved bytes
+//! other than zero. A message of the service may be longer, because later services add fields at the end.
 
 mod client_side;
 mod report;

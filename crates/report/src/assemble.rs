@@ -21,7 +21,7 @@ use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
 use packetrig_stats::result::NodeResult;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Assembles the report of a run. Results of nodes may be missing; if a node has two results, only one is used.
+/// Assembles the report of a run. Results of nodes may be missing; if a node has two results, only the first is used.
 pub fn assemble_report(
     facts: &RunFacts,
     plan: &Plan,
@@ -182,7 +182,7 @@ fn sum_ledgers(results: &[NodeResult], streams: &[StreamReport]) -> FrameLedger 
     for row in results.iter().flat_map(|node| &node.ports) {
         ledger.merge(&row.ledger);
     }
-    // Copies that the plan expects at a receiver count, but the receiver does not know the plan's ratio.
+    // Receivers do not know how many copies the plan expects, so they count expected copies as duplicates.
     for stream in streams {
         ledger.move_frames_between(
             LedgerAccount::Duplicate,

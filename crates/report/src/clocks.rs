@@ -17,7 +17,7 @@ pub(super) enum StreamClocks {
     Unknown,
 }
 
-/// Error of a node's estimate of the controller's time, while it sent or received.
+/// Largest error of a node's estimate of the controller's time during the run; `None` if it is unknown.
 pub(super) fn largest_clock_error(node: &NodeResult) -> Option<Nanos> {
     let clock = node.clock.as_ref()?;
     let from = clock.before.to_controller(node.started);

@@ -1,7 +1,7 @@
 //! Losses that the rig itself may have caused: losses while one of its ports had a fault, and as many losses
 //! as its ports report as their own drops.
 //!
-//! All times are counted from T, the start time of the run. If an outage begins before an event and continues
+//! All times are counted from the start of the run. If an outage begins before an event and continues
 //! after it, the outage is split: frames that were lost before the event are judged as usual. The later
 //! losses stay in doubt to the end of the outage, because the event may have caused all of them.
 
@@ -13,7 +13,7 @@ use packetrig_stats::port_event::{EventCause, PortEvent, PortEventKind};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// An event of a port, by the time since T.
+/// An event of a port. Its times are counted from the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventReport {
     #[serde(flatten)]
@@ -70,7 +70,7 @@ impl EventReport {
     }
 }
 
-/// The time of an outage since T.
+/// The time of an outage, counted from the start of the run, and its lost frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OutageSpan {
     pub(super) begin: Nanos,

@@ -43,7 +43,7 @@ impl MeanRate {
         })
     }
 
-    /// Frames per second, for display only.
+    /// Frames per second as a float.
     pub fn frames_per_second(self) -> f64 {
         self.frames_milli as f64 / 1000.0
     }

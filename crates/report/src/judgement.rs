@@ -68,7 +68,7 @@ pub(super) fn allowed_count(limit: Share, whole: u64) -> u64 {
 /// A criterion on one subject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubjectJudgement {
-    /// A stream, a capture or the run.
+    /// The judged stream, capture or probe line, such as `stream f1`.
     pub subject: String,
     /// Result of the criterion for this subject.
     pub result: CriterionResult,

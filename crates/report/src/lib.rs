@@ -83,7 +83,7 @@ pub struct RunFacts {
     pub seed: u64,
     /// Nodes of the run.
     pub nodes: Vec<NodeName>,
-    /// Place of each port of the plan; empty on one machine.
+    /// Node and interface of each port of the plan; empty on one machine.
     pub places: Vec<PortPlace>,
     /// Acceptance criteria of the user.
     pub criteria: AcceptanceCriteria,
@@ -93,7 +93,7 @@ pub struct RunFacts {
     pub steered: bool,
 }
 
-/// Number of expected nodes that reported.
+/// Number of nodes that reported, and number of nodes of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportCoverage {
     /// Number of nodes with a received result.
@@ -124,7 +124,7 @@ pub struct RunReport {
     pub started_wall_ns: u64,
     /// Seed for the values that the plan leaves random: the same seed sends the same frames.
     pub seed: u64,
-    /// Time from T until the last sender was done; absent if no frame was sent.
+    /// Time from the start of the run until the last sender was done; absent if no node reported.
     pub sending: Option<Nanos>,
     /// Time at which the run entered each state, by the controller's clock; absent if it was not recorded.
     #[serde(default)]
@@ -141,10 +141,10 @@ pub struct RunReport {
     /// One row per node of the run.
     #[serde(default)]
     pub nodes: Vec<NodeReport>,
-    /// Difference between the starts of senders on different nodes; absent if one node sent.
+    /// Difference between the starts of senders on different nodes; absent unless several nodes sent or may have sent.
     #[serde(default)]
     pub skew: Option<SkewReport>,
-    /// Part of the load of several senders that arrived; absent if one port sent.
+    /// Part of the load of several senders that arrived; absent if only one port sent, or if a rate is unknown.
     #[serde(default)]
     pub load: Option<LoadFactor>,
     /// One row per stream, in plan order.

@@ -73,7 +73,7 @@ impl PortLoad {
     }
 }
 
-/// Frames of all streams of a port.
+/// Planned and unsent frames of all streams that a port sends.
 #[derive(Default)]
 struct SendingSums {
     planned: u64,

@@ -6,14 +6,14 @@
 use packetrig_stats::result::{MisdeliveredFrames, NodeResult, PortResult, ReceiveResult, SendResult};
 use std::collections::HashMap;
 
-/// The sending end of a stream: the row about it, and the result of the node that it is from.
+/// The sending end of a stream: its row, and the node result that contains the row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamSender<'a> {
     pub(super) node: &'a NodeResult,
     pub(super) row: &'a SendResult,
 }
 
-/// A receiving end of a stream: the row about it, and the result of the node that it is from.
+/// A receiving end of a stream: its row, and the node result that contains the row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamReceiver<'a> {
     pub(super) node: &'a NodeResult,

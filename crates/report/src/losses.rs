@@ -87,8 +87,8 @@ impl ContentReport {
 }
 
 impl StreamFindings<'_> {
-    /// True if frames may have been in flight when the receiver stopped: delays were near its listening time,
-    /// or frames arrived until the last moment.
+    /// True if frames may have been in flight when the receiver stopped: a delay was longer than half of the time for
+    /// which it listened after the sending, or frames arrived in the last tenth of this time.
     pub(super) fn may_have_missed_late_frames(self, index: usize, receiver: StreamReceiver<'_>) -> bool {
         let StreamReceiver { node, row: received } = receiver;
         let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else { return false };
@@ -188,9 +188,9 @@ impl StreamFindings<'_> {
         }
     }
 
-    /// Number of the first frame of stream `index` that need not have arrived before `time` (counted from T)
-    /// within an outage. It allows for the largest lateness of the sender and the longest delay of the path;
-    /// 0 if these are unknown.
+    /// Number of the first frame of stream `index` that need not have arrived before `time` (counted from the start
+    /// of the run) within an outage. It allows for the largest lateness of the sender and the longest delay of the
+    /// path; 0 if the frames have no due times, or if the sender did not report.
     pub(super) fn expected_number_before(
         self,
         index: usize,
@@ -214,7 +214,7 @@ impl StreamFindings<'_> {
         by_last.map_or(by_delay, |by_last| by_last.min(by_delay))
     }
 
-    /// Maximum losses of all streams while their ports were not in order.
+    /// Maximum losses of all streams while their ports had a fault, by port.
     pub(super) fn count_losses_of_faulty_ports(self) -> FaultyPortLosses {
         let mut losses = FaultyPortLosses::with_ports(self.plan.ports.len());
         for (index, stream) in self.plan.streams.iter().enumerate() {
@@ -229,7 +229,7 @@ impl StreamFindings<'_> {
         losses
     }
 
-    /// Losses of stream `index` at a receiver that these events may have cost.
+    /// Maximum losses of stream `index` at a receiver that these events may have caused.
     fn count_losses_during(self, index: usize, receiver: StreamReceiver<'_>, events: &[EventReport]) -> u64 {
         let row = receiver.row;
         let spans = row.outages.outages.iter().map(|outage| OutageSpan::from_outage(outage, receiver));

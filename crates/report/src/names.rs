@@ -83,11 +83,11 @@ impl fmt::Display for PlanHash {
     }
 }
 
-/// Place of a port.
+/// Location of a port in a fleet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PortPlace {
     pub node: NodeName,
-    /// The interface there, as a location of that machine.
+    /// The interface, as a location on the machine of that node.
     pub interface: String,
 }
 

@@ -1,4 +1,4 @@
-//! Rows of nodes: counts of each, its clock, and its start relative to T.
+//! Rows of nodes: counts of each, its clock, and its start relative to the start time of the run.
 //!
 //! Times of different nodes are converted to the controller's clock before they are compared, and carry the bound of the
 //! conversion. The time of a first frame is its stamp; how long it then took to reach the wire is unknown here.
@@ -25,22 +25,22 @@ pub struct NodeReport {
     pub sent: Option<u64>,
     /// Frames of the run that its receivers counted, copies included; absent if it did not report.
     pub received: Option<u64>,
-    /// Its clock at T; absent if it is unknown.
+    /// Its clock at the start of the run; absent if it is unknown.
     pub clock: Option<NodeClock>,
-    /// Departure of its first frame; absent if it sent nothing or was not to begin at T.
+    /// Departure of its first frame; absent if it sent nothing, or if its streams had no schedule.
     pub start: Option<NodeStart>,
     /// The machine of the node; absent if the node did not report, or if its version is too old.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineInfo>,
 }
 
-/// Comparison of a node's clock with the controller's at T.
+/// Comparison of a node's clock with the controller's at the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeClock {
     /// Source of the comparison.
     pub source: FitSource,
-    /// The node's clock minus the controller's clock at T, by the best available comparison. The offset and
-    /// its bound are absent if the comparisons before and after the run contradict each other.
+    /// The node's clock minus the controller's clock at the start of the run, by the best available comparison. The
+    /// offset and its bound are absent if the comparisons before and after the run contradict each other.
     pub offset_ns: Option<i64>,
     /// Error bound of that offset.
     pub bound: Option<Nanos>,
@@ -84,7 +84,7 @@ impl fmt::Display for SkewVerdict {
     }
 }
 
-/// Skew of the starts of nodes.
+/// Differences between the times at which the senders of several nodes began, after their due times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkewReport {
     /// Time from the earliest to the latest start, among nodes with a known clock; absent for fewer than two nodes.
@@ -240,7 +240,7 @@ fn find_first_departure(node: &NodeResult, timelines: &[StreamTimeline]) -> Opti
     })
 }
 
-/// Due time of the first frame of a stream, after T, and its departure.
+/// Due time of the first frame of a stream, counted from the start of the run, and its departure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FirstDeparture {
     due: Nanos,
@@ -265,8 +265,8 @@ fn compute_bounded_skew(
     started: MonoTime,
     first: &FirstDeparture,
 ) -> Option<BoundedSkew> {
-    // The node converted T with the clock fit that it had at the start. The final fit is better and shows
-    // when the node really started.
+    // The node converted the start time of the run with the clock fit that it had then. The final fit is better, so it
+    // shows when the frame really left.
     let start = clock.before.to_controller(started);
     clock
         .to_controller(first.left)
@@ -274,7 +274,7 @@ fn compute_bounded_skew(
 }
 
 impl SkewReport {
-    /// Compares the starts of nodes; `None` unless several nodes were to begin at T.
+    /// Compares the starts of nodes; `None` unless several nodes sent, or may have sent without a report.
     pub(super) fn from_nodes(rows: &[NodeReport], wanted: Option<Nanos>) -> Option<Self> {
         let starts: Vec<_> = rows.iter().filter_map(|row| Some((row, row.start?))).collect();
         let silent: Vec<&NodeReport> = rows.iter().filter(|row| !row.reported).collect();

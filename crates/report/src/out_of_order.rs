@@ -2,7 +2,7 @@
 
 use super::figures::saturating_sum_of;
 
-/// Lost frames of all streams, for each port of the plan.
+/// Frames of all streams that were lost while a port had a fault, for each port of the plan.
 #[derive(Debug)]
 pub(super) struct FaultyPortLosses {
     sending: Vec<u64>,

@@ -14,12 +14,12 @@ use packetrig_stats::port_event::PortEventKind;
 use packetrig_units::{Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of outages of a stream in a report: the longest ones.
+/// Maximum number of outages of a stream in a report: those with the most lost frames.
 const MAX_LISTED: usize = 64;
 /// A sender counts as stalled from this delay on.
 const STALLED_SENDER_DELAY: Nanos = Nanos::from_millis(10);
 
-/// An outage of a stream at one port. Times are counted from T.
+/// An outage of a stream at one port. Times are counted from the start of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutageRow {
     /// Name of the receiving port.
@@ -50,12 +50,12 @@ pub struct OutageReport {
     pub count: u64,
     /// Longest time between two arrivals with lost frames between them, or at an end of the stream by the plan.
     pub longest: Option<Nanos>,
-    /// Certain length of the longest outage.
+    /// Lower bound of the length of the longest outage; absent if it is 0.
     pub longest_certain: Option<Nanos>,
     /// Longest outage with its bounds: the figure that `max_outage` judges.
     #[serde(default)]
     pub longest_length: Option<Bounded<Nanos>>,
-    /// The longest outages, in the order of time; at most 64.
+    /// The outages with the most lost frames, in the order of time; at most 64.
     pub listed: Vec<OutageRow>,
 }
 
@@ -207,7 +207,7 @@ impl StreamFindings<'_> {
             .raise_upper_bound(length.most + late, BoundReason::SentLate)
     }
 
-    /// Largest lateness of the frames of stream `index` that left during this outage.
+    /// Upper bound of the lateness of the frames of stream `index` that left during this outage.
     fn largest_lateness_during(
         self,
         index: usize,

@@ -103,7 +103,7 @@ impl NodeFault {
         Self { blame: Blame::Peer, text: format!("{NO_START_TIME_REASON} in {attempts} attempts{late}") }
     }
 
-    /// True if the run was too late to start, so that it may start if it is repeated.
+    /// True if the start time reached a node too late, so that the run may start if it is repeated.
     pub fn is_late_start(&self) -> bool {
         self.text.starts_with(NO_START_TIME_REASON) || self.text.contains(SPLIT_START_MARK)
     }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 pub struct PortReport {
     /// The node of the port.
     pub node: String,
-    /// Back end of the port, and the reason for it.
+    /// Name, location and driver of the port, and its back end with the reason for it.
     pub info: PortInfo,
     /// Counts of its transmit half.
     pub tx: TxCounters,
@@ -32,9 +32,9 @@ pub struct PortReport {
     pub tx_rate: Option<MeanRate>,
     /// Mean rate received, over all streams.
     pub rx_rate: Option<MeanRate>,
-    /// Frames and bytes sent in each second since T.
+    /// Frames and bytes sent in each second since the start of the run.
     pub tx_series: RateSeries,
-    /// Frames and bytes received in each second since T.
+    /// Frames and bytes received in each second since the start of the run.
     pub rx_series: RateSeries,
     /// Its part of the ledger.
     pub ledger: FrameLedger,
@@ -123,8 +123,8 @@ impl LossPlaces {
         let sender = senders.map(|(tx, _)| tx.unsent_by_interface()).collect::<Option<Vec<u64>>>();
         let sender = sender.map(|dropped| saturating_sum_of(dropped).min(total));
         let left = total - sender.unwrap_or(0);
-        // Receive drops that the interface reports do not count, because the kernel counts frames there, too,
-        // that it delivered to packetrig and that no other protocol took.
+        // Receive drops that the interface reports do not count: the kernel also counts there frames that it
+        // delivered to packetrig but to no other protocol.
         let receiver = saturating_sum_of(ports.map(|(_, rx)| rx.unseen_frames())).min(left);
         Self { total, sender, receiver: Some(receiver), in_doubt: 0, path: sender.map(|_| left - receiver) }
     }

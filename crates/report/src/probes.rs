@@ -78,7 +78,7 @@ pub struct ProbeFindings {
     /// The rate of the narrowest link on the way there; absent unless the plan asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<MeasuredCapacity>,
-    /// Departures against their planned times.
+    /// Distances of departures from their planned times.
     pub release_error: Option<ProbeTimes>,
     pub mechanism: String,
     pub why: String,
@@ -311,8 +311,8 @@ impl ProbesReport {
         found.any(|found| found.end == ProbeLineEndReason::Stopped)
     }
 
-    /// Judges each probe line: a line needs at least one answer. If probes have no answers, all of them
-    /// must have been sent.
+    /// Judges each probe line: a line needs at least one answer, and a rate if the method measures capacities. If the
+    /// method gets no answers, all probes must have been sent.
     pub(super) fn judge_lines(&self) -> Option<CriterionLine> {
         let (name, limit) = match (self.is_answered(), self.has_capacities()) {
             (_, true) => ("capacity", "a rate for each pair"),
@@ -383,7 +383,7 @@ impl ProbesReport {
 }
 
 impl ProbeFindings {
-    /// The measured capacity, if there is an answer.
+    /// The measured capacity; `None` if the plan does not ask for it, or if no rate was found.
     pub fn capacity_rate(&self) -> Option<CapacityRange> {
         self.capacity.as_ref()?.rate
     }

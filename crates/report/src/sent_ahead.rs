@@ -13,8 +13,8 @@ use packetrig_units::{Nanos, clamp_to_u64};
 /// two percent of headroom refills a bucket of five milliseconds.
 const BACKLOG_DRAIN_TIME: Nanos = Nanos::from_millis(250);
 
-/// A fault of the rig, with the largest number of losses that it explains, and the time span (since T) in
-/// which these frames arrive or are missing at the receiver.
+/// A fault of the rig, with the largest number of losses that it explains, and the time span (counted from the start of
+/// the run) in which these frames arrive or are missing at the receiver.
 #[derive(Clone, Copy, Debug)]
 struct CountedDoubt {
     from: Nanos,
@@ -44,7 +44,7 @@ impl CountedDoubts {
         before - frames
     }
 
-    /// Keeps the events that state the largest number of frames that they explain.
+    /// Takes the events that state how many lost frames they explain at most; the other events are dropped.
     pub(super) fn from_events(events: &[EventReport]) -> Self {
         let counted = events.iter().filter_map(|event| {
             let left = event.what.max_lost_frames()?;

@@ -36,9 +36,9 @@ pub struct SentFrames {
     pub untagged: u64,
     /// Bytes, FCS included.
     pub bytes: u64,
-    /// First departure, from T.
+    /// First departure, counted from the start of the run.
     pub first: Option<Nanos>,
-    /// Last departure, from T.
+    /// Last departure, counted from the start of the run.
     pub last: Option<Nanos>,
     pub rate: Option<MeanRate>,
     /// Mean frame rate against the schedule's, in millionths: +100 is 0.01 % too fast.
@@ -47,7 +47,7 @@ pub struct SentFrames {
     pub send_error: Option<ErrorDistribution>,
     /// Distribution of the time between the send time in the tag and the end of the kernel call.
     pub stamp_bound: Option<ErrorDistribution>,
-    /// Frames per second since T.
+    /// Frames and bytes sent in each second since the start of the run.
     pub series: RateSeries,
 }
 
@@ -64,14 +64,14 @@ pub struct ArrivedFrames {
     pub corrupt: u64,
     /// Frames with a damaged tag, recognised by their headers.
     pub unnumbered: u64,
-    /// First arrival, from T.
+    /// First arrival, counted from the start of the run.
     pub first: Option<Nanos>,
-    /// Last arrival, from T.
+    /// Last arrival, counted from the start of the run.
     pub last: Option<Nanos>,
     pub rate: Option<MeanRate>,
-    /// Frames per second since T.
+    /// Frames and bytes received in each second since the start of the run.
     pub series: RateSeries,
-    /// Losses and delays per second since T.
+    /// Losses and delays in each second since the start of the run.
     #[serde(default)]
     pub quality: QualitySeries,
 }
@@ -105,7 +105,7 @@ pub struct StreamReport {
     pub loss: Option<FrameLoss>,
     /// Latency over all receivers.
     pub latency: Option<LatencyReport>,
-    /// Jitter between neighbours at the same port; of several receivers the worst.
+    /// Jitter between neighbouring frames at the same port; of several receivers the worst.
     pub jitter: Option<JitterSummary>,
     /// The largest RFC 3550 jitter at any time, with its bounds: the figure that `max_jitter` judges.
     #[serde(default)]
@@ -167,8 +167,8 @@ impl<'a> StreamFindings<'a> {
         self.plan.ports[port].name.clone()
     }
 
-    /// Builds the row of stream `index`. Without `timeline` (the plan does not fit the link speeds that the
-    /// nodes found), figures that compare with the schedule are absent.
+    /// Builds the row of stream `index`. Without `timeline` (users steered the run, or the plan does not fit the link
+    /// speeds that the nodes found), figures that compare with the schedule are absent.
     pub(super) fn stream_report(self, index: usize, timeline: Option<&StreamTimeline>) -> StreamReport {
         let stream = &self.plan.streams[index];
         let rows = self.receivers_of(index);
@@ -380,7 +380,7 @@ fn summarise_arrivals(rows: &[StreamReceiver<'_>]) -> ArrivedFrames {
         counts.altered = counts.altered.saturating_add(row.counts.altered);
         counts.corrupt = counts.corrupt.saturating_add(row.counts.corrupt);
         counts.unnumbered = counts.unnumbered.saturating_add(row.counts.unnumbered);
-        // Times of different nodes can be compared only relative to each node's own T: here T is zero for all of them.
+        // The clocks of nodes differ, so the times are first counted from each node's own start time.
         first = first.into_iter().chain(row.counts.first.map(|at| shift_to_common_start(node, at))).min();
         last = last.into_iter().chain(row.counts.last.map(|at| shift_to_common_start(node, at))).max();
         series.merge(&row.series);

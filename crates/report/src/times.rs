@@ -19,7 +19,7 @@ pub struct RunStateTime {
 pub struct RunTimes {
     /// States in the order in which the run entered them. A repeated attempt enters states again.
     pub states: Vec<RunStateTime>,
-    /// Start time T of the last attempt, since the first event of the run; absent if no start time was set.
+    /// Start time of the last attempt, counted from the first event of the run; absent if no start time was set.
     pub start: Option<Nanos>,
 }
 

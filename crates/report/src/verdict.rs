@@ -259,10 +259,10 @@ fn list_doubts(evidence: &VerdictEvidence<'_>) -> Vec<String> {
         doubts.extend(explain_unsent_frames(stream, &caveats));
         doubts.extend(explain_missing_report(stream));
     }
-    // If a node did not report, measurements may exist that are missing here.
     doubts.extend(evidence.probes.into_iter().flat_map(ProbesReport::line_doubts));
     let nothing = evidence.probes.is_none()
         && !evidence.streams.iter().any(|stream| stream.loss.is_some_and(|loss| loss.expected > 0));
+    // If a node did not report, measurements may exist that are missing here.
     if nothing && evidence.coverage.is_full() {
         doubts.push("nothing was measured: no stream with metrics was sent to a receiver".to_owned());
     }

@@ -28,7 +28,7 @@ const MAX_SERVER_SILENCE: Duration = Duration::from_secs(15);
 /// Maximum number of bytes of an answer: the state of a run with all rows.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// Address of the server, the certificates it may have, and the caller's token.
+/// Calls one server: knows its address, the certificates that it may have, and the caller's token.
 #[derive(Clone, Debug)]
 pub struct ApiClient {
     address: ApiAddress,

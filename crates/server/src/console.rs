@@ -95,7 +95,7 @@ impl<R: RunSource> TestConsole<R> {
         }
     }
 
-    /// Ends the open run, if there is one, and keeps its result.
+    /// Ends the open run, if there is one. Its result is stored if traffic was started; this waits until it is stored.
     pub fn shut_down(&self) {
         let mut changes = self.lock_changes();
         self.end_run(&mut changes);
@@ -121,7 +121,8 @@ impl<R: RunSource> TestConsole<R> {
         }
     }
 
-    /// Waits until the results of all these echo requests are known, or until their run has ended.
+    /// Waits until the results of all these echo requests are known, but for at most 5 s. Stops waiting if their run
+    /// has ended or was replaced.
     fn wait_for_ping_answers(&self, live: &Arc<Mutex<LiveCounts>>, numbers: Range<u64>) {
         for _ in 0..MAX_ECHO_RESULT_CHECKS {
             // A new configuration has its own counts, so no more results come for these requests.

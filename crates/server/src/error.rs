@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// An error of the server itself. Errors of a request go to the client.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address is in use, or is not an address of this machine.
+    /// Listening failed: for example, the address is in use, or is not an address of this machine.
     #[error("cannot listen on {address} for {transport}: {source}")]
     Listen { transport: &'static str, address: SocketAddr, source: std::io::Error },
     /// A file cannot be read.
@@ -17,10 +17,10 @@ pub enum Error {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// Certificate and key do not fit together, or no certificate could be made.
+    /// Certificate and key do not fit together, a client CA is not valid, or no certificate could be made.
     #[error("cannot set up TLS: {0}")]
     Tls(String),
-    /// Options that contradict each other.
+    /// The server does not start with these options; the text says why.
     #[error("{0}")]
     Options(String),
     /// The runtime did not start.

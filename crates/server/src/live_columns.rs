@@ -1,6 +1,6 @@
 //! The columns of a run in progress. Each column is described once: its key, kind and meaning, the source of its value, and
 //! where it is shown. The API's JSON and its description, the live page, `packetrig watch`, the metrics for Prometheus and the
-//! book are made from these lists. The lists of results are in `packetrig_report::columns`.
+//! book are made from these lists. The columns of results are in `packetrig_report::columns`.
 //!
 //! Invariant: a published key or metric keeps its name. The order is that of the columns on every screen.
 

@@ -16,7 +16,8 @@ pub trait MethodService: Send + Sync + 'static {
     fn list_methods(&self) -> Vec<Value>;
     /// The state of a test; `None` if this server has not started it.
     fn method_state(&self, id: &str) -> Option<Value>;
-    /// Stops a test and returns its state. If the test has ended already, nothing changes.
+    /// Stops a test and returns its state; `None` if this server has not started it. If the test has ended already,
+    /// nothing changes.
     fn stop_method(&self, id: &str) -> Option<Value>;
 }
 

@@ -29,7 +29,7 @@ pub struct ServerOptions {
     pub identity: Option<IdentityFiles>,
     /// PEM file of the authorities whose certificates clients must show. Both transports must be encrypted then.
     pub client_ca: Option<PathBuf>,
-    /// Users of this machine who need no token on loopback connections. `None`: every client needs one.
+    /// Users of this machine who need no token on loopback connections. `None`: they are treated like other clients.
     pub local_users: Option<LocalUsers>,
     /// The token that other clients must send as `Authorization: Bearer …`, or as the password of `Authorization: Basic …`.
     pub token: Option<String>,
@@ -117,11 +117,12 @@ impl fmt::Debug for RejectionObserver {
 /// Deadlines of clients. A connection that misses one is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientDeadlines {
-    /// Deadline of the TLS handshake; then of the first bytes of HTTP/2, or of a whole head of HTTP/1 from its first byte on.
+    /// Deadline of the TLS handshake; then of the first bytes of HTTP/2, or of a whole head of HTTP/1. The time of a
+    /// later head on the same connection counts from its first byte.
     pub first: Duration,
-    /// Idle time after which any other connection is closed.
+    /// Idle time after which the connection of a client is closed that is trusted or had an admitted request.
     pub idle: Duration,
-    /// Idle time after which a connection without any admitted request is closed.
+    /// Idle time after which any other connection is closed.
     pub idle_stranger: Duration,
     /// Deadline of the body of a request, besides the time that [`Self::body_bytes_per_second`] allows for its bytes.
     pub body: Duration,

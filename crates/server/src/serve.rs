@@ -169,7 +169,7 @@ const REFUSAL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of checks between two reports.
 const CHECKS_BETWEEN_REPORTS: u32 = 60;
 
-/// Reports refusals: the first time within a second, then once a minute, and at the end.
+/// Reports refusals: the first one within a second, then new ones at most once a minute, and at the end.
 async fn report_rejections(
     observer: Option<&RejectionObserver>,
     counters: &RejectionCounters,
@@ -253,7 +253,8 @@ fn check_options(options: &ServerOptions, rig: &ServedRig) -> Result<(), Error> 
     refuse_unprotected_access(options)
 }
 
-/// Refuses a transport that other machines can reach, unless they must authenticate over an encrypted connection.
+/// Refuses a transport that other machines can reach, unless they must authenticate over an encrypted connection, or
+/// the user admits everyone.
 fn refuse_unprotected_access(options: &ServerOptions) -> Result<(), Error> {
     // With a client CA, `check_options` has made sure of encryption, and every client shows a certificate.
     if options.let_anyone_in || options.client_ca.is_some() {

@@ -13,14 +13,14 @@ use std::net::IpAddr;
 /// Every method may block. The server calls methods from several threads at once, all of which may block. It
 /// guarantees one thing: calls that change something ([`set_config`](Self::set_config), [`update_config`](Self::update_config),
 /// [`append_config`](Self::append_config), [`delete_config`](Self::delete_config), [`set_state`](Self::set_state),
-/// [`send_pings`](Self::send_pings) and [`open_capture`](Self::open_capture), which stops it) come one after the other, and run to their
-/// end even if the client has gone. All other calls come at any time, also during a change, and should answer at once with the known
+/// [`send_pings`](Self::send_pings) and [`open_capture`](Self::open_capture), which stops the capture) come one after the other, and run to
+/// their end even if the client has gone. All other calls come at any time, also during a change, and should answer at once with the known
 /// values: clients poll. Clients give up after 10 s, so a configuration or a start must answer well before that.
 ///
 /// JSON has the shape of the Open Traffic Generator model and was checked against it: members are known, have the right
 /// type and are in its range; 64-bit integers are strings; there is no `null`; `choice` is present wherever a member
 /// implies it. The implementer checks limits, references and unique names, best with `packetrig_plan`. The server
-/// checks results against the same shape; a result that does not fit is a bug and answered as one.
+/// also checks the shape of the current configuration, and that all rates are finite; a violation is answered as a bug.
 ///
 /// A missing configuration is no error: the configuration is `{}`, and lists are empty.
 pub trait Tester: Send + Sync + 'static {
@@ -120,7 +120,7 @@ pub struct PortRow {
     pub name: String,
     /// Location as the configuration has it.
     pub location: String,
-    /// True if the link is up.
+    /// True if the link is up, or its state is not known yet.
     pub link_up: bool,
     /// True if a capture runs.
     pub capturing: bool,
@@ -149,14 +149,15 @@ pub struct PortRow {
 pub enum TransmitState {
     /// Frames leave, or the last ones are still on their way.
     Started,
-    /// All frames were sent, and each was received or counts as lost.
+    /// No frame leaves: the flow was not started, was stopped, or has sent all its frames. Each sent frame was received
+    /// or counts as lost.
     #[default]
     Stopped,
     /// The flow was paused, and not yet resumed or stopped.
     Paused,
 }
 
-/// Counters of a flow, over all its receiving ports. Bytes include the FCS.
+/// Counters of one route of a flow: from one sending port to the same receiving ports. Bytes include the FCS.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlowRow {
     /// Name in the configuration.
@@ -180,9 +181,9 @@ pub struct FlowRow {
     pub bytes_rx_rate: f64,
     /// Loss in percent, if the configuration requests it.
     pub loss: Option<f64>,
-    /// First and last arrival in ns, if the configuration requests them.
+    /// First and last arrival in ns since 1970 (0 without a frame), if the configuration requests them.
     pub timestamps: Option<(f64, f64)>,
-    /// Latency, if the configuration requests it.
+    /// Latency, if the configuration requests it and it was measured.
     pub latency: Option<LatencyFigures>,
 }
 

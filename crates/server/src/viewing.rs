@@ -69,7 +69,7 @@ pub trait LiveSource: Send + Sync + 'static {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LiveState {
     pub revision: u64,
-    /// Number of the configuration since the server started, from 1; 0 before the first. A new number means
+    /// Number of the configuration since the server started, from 1; 0 while there is none. A new number means
     /// that all counters and names are new.
     pub configuration: u64,
     /// The run in progress; absent if there is no configuration.
@@ -83,7 +83,7 @@ pub struct LiveRun {
     pub id: Option<String>,
     /// State of the controller of the run; absent until the run has reported it.
     pub state: Option<String>,
-    /// Reason why the run ended, if it ended by itself.
+    /// Reason why the run ended; absent while it is in progress.
     pub ended: Option<String>,
     /// Time of the latest counters, ns since 1970.
     pub sampled_wall_ns: Option<u64>,
@@ -99,7 +99,7 @@ pub struct LiveRun {
     pub neighbours: Vec<KnownNeighbour>,
     /// Remarks of the run, the latest last.
     pub findings: Vec<String>,
-    /// Totals over time, evenly spaced, the latest last.
+    /// Totals over time, the latest last. The points are evenly spaced, except the last one.
     pub history: Vec<HistoryPoint>,
 }
 
@@ -128,11 +128,11 @@ pub struct HistoryPoint {
     pub frames_rx: u64,
     pub bytes_tx: u64,
     pub bytes_rx: u64,
-    /// Gaps that receivers have seen so far. A frame that is lost at the very end leaves none.
+    /// Frames missing between received frames so far. Lost frames after the last arrival are not counted.
     pub gaps: u64,
 }
 
-/// A port, and the counts of its two halves since the run was opened.
+/// A port: its row, and the counters of its sender and its receiver since the run was opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LivePort {
     pub row: PortRow,
@@ -171,7 +171,7 @@ pub struct ReceivedStream {
     pub latency: Option<LatencyFigures>,
 }
 
-/// Losses of this run, by place.
+/// Losses of this run, by the place where frames were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveLosses {
     /// The places below add up to the lost frames.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 pub(crate) struct SharedArea {
     base: NonNull<u8>,
     len: usize,
-    /// Present in tests only: plain memory in place of a mapping.
+    /// Layout of the plain memory that replaces the mapping; only tests have it.
     plain: Option<std::alloc::Layout>,
 }
 
@@ -21,8 +21,8 @@ pub(crate) struct SharedArea {
 unsafe impl Send for SharedArea {}
 
 impl SharedArea {
-    /// Maps the memory that a descriptor shares: the ring of a packet socket, the values of a BPF map. All pages are made now,
-    /// because a hot loop must not wait for a page fault.
+    /// Maps the memory that a descriptor shares: the ring of a packet socket, or the values of a BPF map. The kernel
+    /// maps all pages now, because a hot loop must not wait for a page fault.
     pub(crate) fn map_shared(owner: BorrowedFd<'_>, len: usize, object: &str) -> Result<Self, Error> {
         Self::map_shared_at(owner, 0, len, object)
     }
@@ -104,7 +104,7 @@ impl SharedArea {
         unsafe { AtomicU64::from_ptr(long.as_ptr()) }
     }
 
-    /// Bytes that belong to this process according to the status word.
+    /// Returns bytes of the area. The caller must have seen in the status word that they belong to this process.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         let start = self.pointer_to_range(offset, len);
         // SAFETY: the range is in bounds (checked) and valid as long as `self`. The status word has shown the
@@ -112,7 +112,7 @@ impl SharedArea {
         unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
-    /// Bytes that belong to this process according to the status word, to be written.
+    /// Returns bytes of the area for writing, under the same condition as [`Self::bytes`].
     pub(crate) fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
         let start = self.pointer_to_range(offset, len);
         // SAFETY: the range is in bounds (checked) and valid as long as `self`, which is borrowed exclusively. The

@@ -7,7 +7,7 @@ use packetrig_units::Blame;
 impl Error {
     pub fn blame(&self) -> Blame {
         match self {
-            // The error number decides, because `io::ErrorKind` has no kind of its own for EPERM on every call.
+            // EPERM and EACCES both mean missing rights, whatever kind the standard library gives them.
             Self::Call { .. } if self.is_permission_error() => Blame::Rights,
             Self::Call { source, .. } | Self::UnknownOwner { source } => Blame::from_io(source),
             Self::Busy { .. } => Blame::Busy,

@@ -19,8 +19,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 pub use object::{BpfInstruction, BpfObject};
 
-const MISSING_RIGHTS_TEXT: &str =
-    "needs CAP_BPF and CAP_NET_ADMIN outside of user namespaces: run as root, or use back end `packet`";
+const MISSING_RIGHTS_TEXT: &str = "needs CAP_BPF, CAP_NET_ADMIN and, for some programs, CAP_PERFMON \
+    outside of user namespaces: run as root, or avoid BPF, for instance with back end `packet`";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
@@ -309,7 +309,7 @@ impl BpfProgram {
         Ok(BpfAttachment { fd })
     }
 
-    /// Runs the program once on a copy of `frame`. Returns the program's result, and the frame as it left it.
+    /// Runs the program once on a copy of `frame`. Returns the program's result, and the frame as the program left it.
     pub fn run_program_once(&self, frame: &[u8]) -> Result<(u32, Vec<u8>), Error> {
         // A program may make the frame longer.
         let mut out = vec![0u8; frame.len() + 256];

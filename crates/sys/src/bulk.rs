@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 /// Alignment of direct writes, in bytes.
 pub const DIRECT_WRITE_ALIGNMENT: usize = 4096;
 
-/// Zeroed memory that is suitable for direct writes.
+/// Memory that is suitable for direct writes; zeroed at first.
 #[derive(Debug)]
 pub struct AlignedMemory {
     start: NonNull<u8>,

@@ -43,13 +43,13 @@ impl ThreadRights {
         }
     }
 
-    /// Returns true if `capability` is among them.
+    /// Returns true if `capability` is among [`Self::capabilities`].
     pub fn has_capability(&self, capability: &str) -> bool {
         self.capabilities.contains(&capability)
     }
 }
 
-/// The effective user's number outside the user namespace: in a private one, the number of the user who made it.
+/// The effective user's number outside the user namespace. In a private lab, this is the user who entered it.
 pub fn outer_user() -> u32 {
     let user = rustix::process::geteuid().as_raw();
     map_to_outer_user(&std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default(), user)
@@ -67,10 +67,10 @@ fn map_to_outer_user(map: &str, user: u32) -> u32 {
     found.unwrap_or(user)
 }
 
-/// Returns true if a uid map is that of the machine's own user namespace: every user maps to itself.
+/// Returns true if a uid map is that of the machine's own user namespace (each user maps to itself), or is empty.
 fn covers_every_user(map: &str) -> bool {
     let numbers: Vec<&str> = map.split_whitespace().collect();
-    // An empty map, or the one of the machine's own namespace (user_namespaces(7)).
+    // A kernel without user namespaces has no map. The machine's own namespace has this one (user_namespaces(7)).
     numbers.is_empty() || numbers == ["0", "0", "4294967295"]
 }
 

@@ -1,4 +1,4 @@
-//! Child processes that end with us, and signals to them.
+//! Child processes that end with the thread that started them, and signals to them.
 //!
 //! The kernel's signal depends on the *thread* that starts the child: start children from a thread that
 //! outlives them. Signals go only to a child that was not waited for yet, so its number still belongs to it.

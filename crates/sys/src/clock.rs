@@ -12,7 +12,7 @@ use rustix::time::{ClockId, DynamicClockId, Timespec};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Bracketed readings taken to find an offset; the tightest is kept.
+/// Number of bracketed readings for one offset; the tightest one is used.
 const OFFSET_READINGS: usize = 8;
 const SECOND: u64 = 1_000_000_000;
 
@@ -47,7 +47,8 @@ pub fn wall_clock_ns() -> u64 {
     to_nanoseconds(rustix::time::clock_gettime(ClockId::Realtime))
 }
 
-/// Nanoseconds of `CLOCK_TAI`: whole seconds ahead of the time since 1970, or equal to it if the kernel does not have the leap seconds.
+/// Nanoseconds of `CLOCK_TAI`: whole seconds ahead of the time since 1970, or equal to it if the kernel does not know
+/// the leap seconds.
 pub fn tai_ns() -> u64 {
     let read = rustix::time::clock_gettime_dynamic(DynamicClockId::Tai);
     read.map_or_else(|_| wall_clock_ns(), to_nanoseconds)

@@ -30,7 +30,7 @@ pub enum Error {
         /// Its process number, when it is visible from here.
         holder: Option<i32>,
     },
-    /// The kernel has no way to find the user of a connection.
+    /// Neither of the two ways to find the user of a connection works on this kernel.
     #[error(
         "cannot find the user of a local connection: neither SOCK_DIAG nor /proc/net/tcp shows it: {source}"
     )]

@@ -231,11 +231,12 @@ impl EthtoolCalls {
     /// Sends a command that reads one number, and returns the number.
     fn read_word(&self, name: &str, command: u32) -> Result<u32, Error> {
         let mut request = [command, 0];
-        self.call_driver(name, &mut request).map_err(|errno| ethtool_error("ETHTOOL_GFLAGS", name, errno))?;
+        self.call_driver(name, &mut request)
+            .map_err(|errno| ethtool_error("reading an offload", name, errno))?;
         Ok(request[1])
     }
 
-    /// Switches an offload; returns whether that changed anything. An offload that the driver has fixed is an error.
+    /// Switches an offload; returns whether that changed anything. An offload fixed at the other value is an error.
     pub fn set_offload(&self, name: &str, offload: Offload, on: bool) -> Result<bool, Error> {
         // An offload that the driver has fixed at this value needs neither a call nor rights.
         if self.is_offload_on(name, offload)? == on {
@@ -256,7 +257,8 @@ impl EthtoolCalls {
         }
         Err(match set {
             Err(errno) if errno != rustix::io::Errno::OPNOTSUPP && errno != rustix::io::Errno::INVAL => {
-                ethtool_error("ETHTOOL_SFLAGS", name, errno).with_rights("needs CAP_NET_ADMIN: run as root")
+                ethtool_error("setting an offload", name, errno)
+                    .with_rights("needs CAP_NET_ADMIN: run as root")
             }
             _ => UnsupportedFeature {
                 feature: "switching an offload",

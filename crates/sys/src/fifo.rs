@@ -56,7 +56,8 @@ impl FifoReader {
         Ok(())
     }
 
-    /// Passes the complete lines that have arrived to `take`, without waiting.
+    /// Passes the complete lines that have arrived to `take`, without waiting. Lines that are too long or not UTF-8 are
+    /// dropped.
     pub fn read_lines(&mut self, mut take: impl FnMut(&str)) -> Result<(), Error> {
         let mut bytes = [0; 1024];
         loop {

@@ -28,7 +28,7 @@ pub fn processor_model() -> Option<String> {
 }
 
 fn processor_model_in(cpuinfo: &str) -> Option<String> {
-    // x86 and RISC-V have lower case; 32-bit ARM has `Model` for the board, MIPS and POWER say `cpu model` and `cpu`.
+    // x86 says `model name`, MIPS `cpu model` and POWER `cpu`. Some ARM kernels only give the board, as `Model`.
     let names = ["model name", "cpu model", "Model", "cpu"];
     names.into_iter().find_map(|name| value_of(cpuinfo, name)).map(str::to_owned)
 }
@@ -68,7 +68,7 @@ pub fn write_setting(netns: &NetNs, key: &str, value: &str) -> Result<(), Error>
     let path = setting_path(key)?;
     netns.run_in_namespace(|| write_existing(&path, value))?.map_err(|error| {
         Error::from_call("write", path.display().to_string(), error)
-            .with_rights("needs CAP_NET_ADMIN: run as root, or give it to the program with `setcap`")
+            .with_rights("run as root; for settings below `net`, CAP_NET_ADMIN is enough (`setcap`)")
     })
 }
 

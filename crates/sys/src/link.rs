@@ -23,7 +23,7 @@ use std::net::IpAddr;
 /// A 48-bit hardware address.
 pub type Mac = [u8; 6];
 
-/// Interfaces of one network namespace.
+/// Netlink socket for the interfaces, addresses and routes of one network namespace.
 #[derive(Debug)]
 pub struct NamespaceLinks {
     netlink: NetlinkConversation,
@@ -37,7 +37,7 @@ pub struct Link {
     pub name: String,
     /// Kind of a virtual interface: `veth`, `bridge`, `vlan` …; absent for a card.
     pub kind: Option<String>,
-    /// Its hardware address, if it is an Ethernet.
+    /// Its hardware address; `None` if it has none of 48 bits.
     pub mac: Option<Mac>,
     /// Largest packet after the Ethernet header, in bytes.
     pub mtu: u32,
@@ -74,7 +74,7 @@ impl Link {
 /// Cumulative counters of an interface, as `ip -s link` shows them. Bytes are without FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct LinkCounters {
-    /// The link is up.
+    /// The other end of the link is present.
     pub carrier: bool,
     pub rx_frames: u64,
     pub rx_bytes: u64,
@@ -120,7 +120,7 @@ pub struct VethEnd<'a> {
 }
 
 impl NamespaceLinks {
-    /// Opens the interfaces of `netns`.
+    /// Opens a socket for the interfaces of `netns`.
     pub fn open_in(netns: &NetNs) -> Result<Self, Error> {
         Ok(Self { netlink: NetlinkConversation::open_in(netns, NETLINK_ROUTE)? })
     }
@@ -201,7 +201,7 @@ impl NamespaceLinks {
         Ok(LinkCounters { carrier, ..stats.unwrap_or_default() })
     }
 
-    /// Lists the addresses of all interfaces.
+    /// Lists the addresses of all interfaces; an address in an unknown format is left out.
     pub fn list_addresses(&mut self) -> Result<Vec<LinkAddress>, Error> {
         self.request_addresses(AddressMessage::default())
     }
@@ -214,7 +214,7 @@ impl NamespaceLinks {
                 addresses.extend(address_from_message(&message));
             }
         });
-        asked.map_err(|e| Error::from_call("RTM_GETADDR", "addresses", e))?;
+        require_complete(asked, "RTM_GETADDR", "addresses")?;
         Ok(addresses)
     }
 
@@ -266,7 +266,8 @@ impl NamespaceLinks {
     }
 }
 
-/// Requires a complete answer: addresses and routes decide whether an interface is safe to send on, so none of them may be skipped.
+/// Requires a complete answer: routes and addresses decide whether an interface is safe to send on, so none of them may be
+/// skipped.
 fn require_complete(asked: std::io::Result<usize>, call: &'static str, object: &str) -> Result<(), Error> {
     match asked {
         Ok(0) => Ok(()),

@@ -33,7 +33,7 @@ pub struct NameLock {
     file: LockFile,
 }
 
-/// A locked file of this user, removed when it is given back. The kernel frees the lock of a process that dies.
+/// A locked file of this user. Dropping it removes the file. The kernel frees the lock of a process that dies.
 #[derive(Debug)]
 pub struct LockFile {
     path: PathBuf,

@@ -5,8 +5,8 @@
 //! and each holder has a shared lock on the other file as long as it needs the settings. The kernel frees the lock of a process that dies.
 //! The last holder restores the settings. If it was killed, the next holder takes over the record, and [`find_unrestored_loopbacks`] finds it.
 //!
-//! Invariant: settings are changed and restored only while the record is held; they are restored only if
-//! there is no holder; and the record is on the disk before the first change.
+//! Invariant: a process changes or restores the settings only while it has locked the record. It restores them only if
+//! there is no holder. The record is written before the first change.
 
 use crate::runtime_directory::{self, open_existing_lock_file, open_lock_file};
 use crate::{Error, clock, kernel, netns::NetNs};
@@ -32,7 +32,7 @@ pub struct OpenLoopback {
 }
 
 impl OpenLoopback {
-    /// Opens the settings of a namespace, or joins the processes that have opened them.
+    /// Switches the settings of a namespace on, or joins the processes that have switched them on.
     pub fn hold_loopback_open(netns: &NetNs) -> Result<Self, Error> {
         let record = LoopbackRecord::for_netns(netns.duplicate()?)?;
         let held = record.lock_record_file()?;
@@ -136,7 +136,7 @@ impl LoopbackRecord {
         Ok(())
     }
 
-    /// Returns true if a process holds the settings. Call this only while the record is held: otherwise two
+    /// Returns true if a process holds the settings. Call this only while the record is locked: otherwise two
     /// processes that ask at the same time would each see the other as a holder.
     fn has_holders(&self) -> bool {
         open_existing_lock_file(&self.holders_path())

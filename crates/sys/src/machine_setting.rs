@@ -1,6 +1,6 @@
 //! Settings of the machine that a user may have changed, and later changed back: switches of the kernel, interfaces, modules.
 //!
-//! Each change can be reversed: [`SettingChange::find_reverse_change`] is asked before it is made.
+//! Each change can be reversed: the caller gets the reverse change from [`SettingChange::find_reverse_change`] first.
 
 use crate::link::NamespaceLinks;
 use crate::netns::NetNs;

@@ -1,7 +1,7 @@
 //! Hints about memory: prefetching for the processor, and large pages for the kernel.
 //!
-//! It owns nothing. Invariant: hints change only the speed. The module also has a measuring allocator, for
-//! tests of how much memory foreign input may take.
+//! It owns nothing. Invariant: hints change only speed and memory use. The module also has a measuring allocator,
+//! for tests of how much memory foreign input may take.
 
 use crate::error::ignore_failure;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -23,7 +23,8 @@ thread_local! {
 static PROCESS_NOW: AtomicIsize = AtomicIsize::new(0);
 static PROCESS_PEAK: AtomicIsize = AtomicIsize::new(0);
 
-/// Bytes that the calling thread has allocated and not freed; bytes that it freed for another thread count as below zero.
+/// Bytes that the calling thread has allocated and not freed. Bytes that it freed for another thread are
+/// subtracted.
 #[derive(Clone, Copy)]
 struct ThreadHeldBytes {
     now: isize,

@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 
 /// Directory of named namespaces, shared with `ip netns`.
 pub const NETNS_DIRECTORY: &str = "/run/netns";
-/// Maximum number of namespaces that are examined.
+/// Maximum number of namespaces in the list of [`NetNs::list_visible_namespaces`].
 const MAX_VISIBLE: usize = 1024;
 const MISSING_RIGHTS_TEXT: &str = "needs CAP_SYS_ADMIN: run as root";
 const CREATED_LATER_TEXT: &str =
@@ -146,7 +146,7 @@ impl NetNs {
         started.map_err(|error| Error::from_call("spawn", name, error))
     }
 
-    /// Does `work` in this namespace, on a thread that ends after it.
+    /// Enters this namespace and does `work`. The calling thread must end afterwards.
     fn work_inside<T>(&self, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         self.enter_namespace()?;
         work()
@@ -208,7 +208,8 @@ impl NetNs {
         candidates.flatten().find(|netns| netns.inode().is_ok_and(|found| found == inode))
     }
 
-    /// Lists every namespace that can be found from here: the caller's, those with a name, and those of processes. Each once.
+    /// Lists every namespace that can be found from here, each once: the caller's, those with a name, and those of
+    /// processes.
     pub fn list_visible_namespaces() -> Vec<Self> {
         let named = list_named_namespaces().into_iter().map(|name| Self::open_named_namespace(&name).ok());
         let mut seen = BTreeSet::new();

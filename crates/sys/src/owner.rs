@@ -20,7 +20,7 @@ const NETLINK_SOCK_DIAG: isize = 4;
 /// Bytes of `struct inet_diag_req_v2` and of `struct inet_diag_msg`.
 const REQUEST_BYTES: usize = 56;
 const ANSWER_BYTES: usize = 72;
-/// All states of a connection but these: the first has no second end yet, the second is a listener.
+/// All states but two: in SYN_RECV no program has the connection yet, and a socket in LISTEN has no other end.
 const WANTED_TCP_STATES: u32 = !(1 << tcp_state::SYN_RECV | 1 << tcp_state::TCP_LISTEN_STATE);
 
 /// TCP states as the kernel numbers them (`include/net/tcp_states.h`).

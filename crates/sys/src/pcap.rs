@@ -14,7 +14,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 const LIBPCAP_NAMES: [&CStr; 2] = [c"libpcap.so.0.8", c"libpcap.so"];
 const LINK_TYPE_ETHERNET: c_int = 1;
 const SNAP_LENGTH: c_int = 65_535;
-/// libpcap then refuses expressions about broadcast addresses, instead of compiling them for some network.
+/// With this netmask libpcap refuses expressions about broadcast addresses, instead of compiling them for some network.
 const NETMASK_UNKNOWN: u32 = u32::MAX;
 
 /// An instruction of classic BPF, as the kernel and libpcap have it.
@@ -34,10 +34,10 @@ pub type ClassicProgram = Vec<ClassicInsn>;
 /// Error of compiling an expression.
 #[derive(Debug, thiserror::Error)]
 pub enum PcapError {
-    /// Libpcap is not installed.
+    /// Libpcap is not installed, or lacks a function.
     #[error(transparent)]
     Unsupported(#[from] UnsupportedFeature),
-    /// Libpcap does not understand the expression.
+    /// Libpcap cannot compile the expression.
     #[error("filter `{expression}`: {reason}; see pcap-filter(7) for the language")]
     Expression {
         /// Expression as it was given.

@@ -89,8 +89,8 @@ impl Pktgen {
         Ok(())
     }
 
-    /// Sets an option of a device, like `count 1000`. The kernel truncates numbers of more than ten digits,
-    /// and wraps numbers that do not fit: the caller knows the bounds.
+    /// Sets an option of a device, like `count 1000`. The caller must keep to the bounds: the kernel truncates
+    /// numbers of more than ten digits, and wraps numbers that do not fit.
     pub fn set_option(&self, device: &str, option: &str) -> Result<(), Error> {
         let file = &mut &self.find_device(device)?.file;
         let object = format!("pktgen's {device}: {option}");

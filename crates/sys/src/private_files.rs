@@ -60,13 +60,15 @@ pub enum SecretFileError {
     Io(#[from] io::Error),
     #[error("it is not a regular file")]
     NotRegular,
-    #[error("other users can read it; run `chmod 600` on it")]
+    #[error("it is longer than {0} bytes")]
+    TooLong(u64),
+    #[error("its mode gives rights to other users; run `chmod 600` on it")]
     Exposed,
     #[error("it belongs to user {0}, who can change it; run `chown` on it")]
     Foreign(u32),
 }
 
-/// Reads a text of at most `most` bytes that only this user and root can have read or written.
+/// Reads a text file of at most `most` bytes that only this user and root may read or write.
 pub fn read_secret(path: &Path, most: u64) -> Result<String, SecretFileError> {
     let file = File::open(path)?;
     // These are facts of the open file, not of the path: so the checked file is the file that is read.
@@ -81,12 +83,15 @@ pub fn read_secret(path: &Path, most: u64) -> Result<String, SecretFileError> {
         return Err(SecretFileError::Foreign(facts.uid()));
     }
     let mut text = String::new();
-    file.take(most).read_to_string(&mut text)?;
+    // One byte more: a secret that is cut would still be used.
+    if file.take(most + 1).read_to_string(&mut text)? as u64 > most {
+        return Err(SecretFileError::TooLong(most));
+    }
     Ok(text)
 }
 
 /// Gives the file this content. Readers find the complete old or the complete new content, even after a power cut; when this returns,
-/// the new content is permanent. If several processes replace the file at once, one of them is the last.
+/// the new content is permanent. If several processes replace the file at once, the content of one of them stays.
 pub fn replace_file(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     static NEXT_DRAFT_NUMBER: AtomicU32 = AtomicU32::new(0);
     let mut draft = path.as_os_str().to_owned();
@@ -210,6 +215,8 @@ mod tests {
         assert!(matches!(read_secret(&file, 100), Err(SecretFileError::Exposed)));
         fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
         assert_eq!(read_secret(&file, 100).unwrap(), "secret");
+        assert_eq!(read_secret(&file, 6).unwrap(), "secret");
+        assert!(matches!(read_secret(&file, 5), Err(SecretFileError::TooLong(5))));
         // Others may read the directory, but that is not its fault.
         fs::set_permissions(base.path(), Permissions::from_mode(0o755)).unwrap();
         assert!(matches!(read_secret(base.path(), 100), Err(SecretFileError::NotRegular)));

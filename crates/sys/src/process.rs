@@ -6,8 +6,8 @@
 use crate::Error;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
-/// Makes the kernel end this process when its parent dies. If the parent is dead already, this has no effect:
-/// compare [`parent_id`] with the expected number afterwards.
+/// Makes the kernel end this process when the thread that started it ends. If its parent is dead already, this has no
+/// effect: compare [`parent_id`] with the expected number afterwards.
 pub fn die_with_parent_process() -> Result<(), Error> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|errno| Error::from_call("prctl PR_SET_PDEATHSIG", "this process", errno))

@@ -42,7 +42,7 @@ pub struct EtfSettings {
 pub struct FqSettings {
     /// Maximum number of queued frames of one socket.
     pub flow_limit: Option<u32>,
-    /// Frames due later than this from now are dropped or cut to it.
+    /// Frames that are due later than this from now are dropped, or released at this limit.
     pub horizon_us: Option<u32>,
     /// Maximum time by which a release may be later than requested.
     pub slack_ns: Option<u32>,

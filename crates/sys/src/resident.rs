@@ -50,7 +50,7 @@ impl ResidentThread {
         Ok(worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 
-    /// Error for a job for which the kernel could not start a thread.
+    /// Error for a job: the kernel could not start a thread for it.
     fn no_thread_error(&self) -> Error {
         Error::from_call("spawn", self.name.clone(), rustix::io::Errno::AGAIN)
     }

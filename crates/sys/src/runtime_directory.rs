@@ -37,7 +37,8 @@ pub fn runtime_path_for(kind: &str) -> PathBuf {
     runtime_directory().join(kind)
 }
 
-/// The directory for files that other packetrig processes of this machine read until the next reboot; it may not exist yet.
+/// The directory for files that other packetrig processes of this machine read until the next reboot; it may not
+/// exist yet.
 pub fn runtime_directory() -> PathBuf {
     if let Some(directory) = std::env::var_os(RUN_DIRECTORY_VARIABLE) {
         return PathBuf::from(directory);
@@ -61,7 +62,8 @@ fn user_runtime_directory(users: &Path, temporary: &Path, home: Option<PathBuf>,
         return session.join(RUN_DIRECTORY_NAME);
     }
     let shared = temporary.join(format!("{RUN_DIRECTORY_NAME}-{user}"));
-    // Once used, the directory stays in use: the user that was first in the shared place may leave again.
+    // Once the directory in the home exists, it stays in use: the other user may remove the shared one, and all
+    // processes of this user must still agree.
     let in_home = home.filter(|home| {
         is_own_directory(home) || belongs_to_another_user(&shared) && home.ancestors().any(is_own_directory)
     });
@@ -128,7 +130,7 @@ fn create_draft(directory: &OwnedFd, name: &OsStr) -> io::Result<DraftFile> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Reads a file that is this user's own.
+/// Reads a regular file that is this user's own and has at most 1 MiB.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let directory = open_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     // NONBLOCK (open_file): a pipe would block the reader before its kind is known.
@@ -190,7 +192,7 @@ pub fn lock_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Opens a file of one directory to be locked, and makes both if need be.
+/// Opens a file that is to be locked; makes the file and its directory if necessary.
 pub(crate) fn open_lock_file(path: &Path) -> io::Result<File> {
     let directory = create_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     let file = open_file(&directory, file_name_of(path)?, OFlags::RDWR | OFlags::CREATE)?;
@@ -239,7 +241,7 @@ pub fn rename_file(from: &Path, to: &Path) -> io::Result<()> {
     Ok(rustix::fs::renameat(&directory, file_name_of(from)?, &directory, file_name_of(to)?)?)
 }
 
-/// Removes a file that may be gone already, and with it its directory.
+/// Removes a file. It is no error if the file, or its whole directory, is gone already.
 pub fn remove_file(path: &Path) -> io::Result<()> {
     let directory = open_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?);
     let removed = directory
@@ -251,14 +253,14 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens the directory of one kind of file, if it and that above it are this user's own.
+/// Opens the directory of one kind of file, if this directory and the one above it are this user's own.
 fn open_directory(directory: &Path) -> io::Result<OwnedFd> {
     let base = directory.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let opened = open_own_directory(CWD, base, base)?;
     open_own_directory(opened.as_fd(), Path::new(file_name_of(directory)?), directory)
 }
 
-/// Opens the directory as [`open_directory`] does, and makes both if need be.
+/// Opens the directory as [`open_directory`] does; makes it and the one above it if necessary.
 fn create_directory(directory: &Path) -> io::Result<OwnedFd> {
     let base = directory.parent().ok_or(io::ErrorKind::InvalidInput)?;
     // Directories above are the system's, or named by this user.

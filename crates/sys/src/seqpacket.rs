@@ -1,20 +1,25 @@
 //! Unix sockets of type SOCK_SEQPACKET: whole messages between programs of one machine, and the identity of the other end.
 //!
 //! A [`SeqpacketListener`] owns its socket and the name of it in the file system, which it removes when dropped. A
-//! [`SeqpacketStream`] owns its socket. Only functions that take a time limit ever wait.
+//! [`SeqpacketStream`] owns its socket. Only connecting, and functions that take a time limit, may wait.
 
 use crate::packet::socket::{call_error, length_of};
 use crate::{Error, clock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Mode;
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Maximum number of connections that wait to be accepted.
 const LISTEN_BACKLOG: i32 = 64;
+
+/// Time to wait for a listener that does not accept connections, for example because its process is stopped.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The process at the other end of a connection, as the kernel noted it when the connection was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,11 +120,17 @@ pub struct SeqpacketStream {
 }
 
 impl SeqpacketStream {
+    /// Connects to the listener at a path. While the listener's queue of connections is full, this waits for
+    /// [`CONNECT_TIMEOUT`] at most.
     pub fn connect_to(path: &Path) -> Result<Self, Error> {
         let object = path.display().to_string();
         let address = SocketAddrUnix::new(path).map_err(call_error("connect", &object))?;
         let socket = open_socket(&object)?;
+        // A Unix socket waits for the listener as long as it would wait to send.
+        let set_timeout = |timeout| set_socket_timeout(&socket, Timeout::Send, timeout);
+        set_timeout(Some(CONNECT_TIMEOUT)).map_err(call_error("setsockopt(SO_SNDTIMEO)", &object))?;
         rustix::net::connect(&socket, &address).map_err(call_error("connect", &object))?;
+        set_timeout(None).map_err(call_error("setsockopt(SO_SNDTIMEO)", &object))?;
         Ok(Self { socket })
     }
 

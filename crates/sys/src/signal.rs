@@ -2,7 +2,7 @@
 //! meaning, and a signal that interrupts threads that wait in the kernel.
 //!
 //! The handlers belong to the process; there is one latch, and it is never reset. A handler only sets a flag.
-//! A second interrupt has the default action, so that an impatient user can end the program.
+//! A second signal of the same kind has the default action, so that an impatient user can end the program.
 
 use crate::Error;
 use std::os::unix::thread::JoinHandleExt;
@@ -34,7 +34,7 @@ pub fn count_hangups() -> Result<(), Error> {
     set_handler(libc::SIGHUP, count_hangup, libc::SA_RESTART)
 }
 
-/// SIGHUPs that came since they are counted.
+/// Number of SIGHUPs since [`count_hangups`].
 pub fn hangup_count() -> u32 {
     HANGUP_SIGNALS.load(Ordering::Acquire)
 }

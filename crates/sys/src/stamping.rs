@@ -49,7 +49,7 @@ impl WantedStamps {
             | flags_if(self.arrival_by_device, libc::SOF_TIMESTAMPING_RX_HARDWARE)
             | flags_if(self.queued || self.sent || self.arrival, libc::SOF_TIMESTAMPING_SOFTWARE)
             | flags_if(self.wire || self.arrival_by_device, libc::SOF_TIMESTAMPING_RAW_HARDWARE)
-            // Numbered, without the packet itself, and one report for each of both kinds.
+            // Reports have a number and not the packet itself; software and device stamps come in separate reports.
             | flags_if(departures, libc::SOF_TIMESTAMPING_OPT_ID | libc::SOF_TIMESTAMPING_OPT_TSONLY)
             | flags_if(self.sent && self.wire, libc::SOF_TIMESTAMPING_OPT_TX_SWHW)
     }

@@ -1,3 +1,3 @@
-//! Atomics of protocols that `tests/memory_order` explores: in that test, this name means other types.
+//! Atomics of protocols that `tests/memory_order` explores. That test replaces this module by the types of loom.
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64};

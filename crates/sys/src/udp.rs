@@ -1,4 +1,4 @@
-//! Datagrams, received many at a time. Datagrams that did not fit into the socket's buffer are counted.
+//! Receives datagrams, many in one call. Datagrams that did not fit into the socket's buffer are counted.
 //!
 //! [`UdpReceiver`] owns its socket and one buffer.
 //!
@@ -68,7 +68,7 @@ impl UdpReceiver {
     }
 
     /// Waits until a datagram comes, for at most `wait`, then delivers the datagrams that have arrived, at
-    /// most `most`. Returns how many it delivered.
+    /// most `most`. Returns how many it delivered; attempts that a signal or an ICMP error ended count, too.
     pub fn receive_datagrams(
         &mut self,
         wait: Duration,
@@ -98,7 +98,7 @@ impl UdpReceiver {
         Ok(most)
     }
 
-    /// Datagrams dropped so far because the buffer was full or their checksum was wrong.
+    /// Datagrams dropped so far: the buffer was full, their checksum was wrong, or [`Self::stop_intake`] was called.
     pub fn dropped_datagrams(&mut self) -> Result<u64, Error> {
         let mut numbers = [0_u32; MEMINFO_NUMBERS];
         let mut length = length_of::<[u32; MEMINFO_NUMBERS]>();

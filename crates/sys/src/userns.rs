@@ -103,12 +103,12 @@ const USER_NAMESPACE_SETTINGS: [(&str, &str, &str); 3] = [
     ("/proc/sys/user/max_user_namespaces", "0", "`sysctl user.max_user_namespaces=10000`, or root"),
 ];
 
-/// Error for a refused user namespace, with the setting to change.
+/// Error for a refused namespace, with the setting to change if one of this machine forbids user namespaces.
 fn lab_error(what: &str, error: &std::io::Error) -> Error {
     let known = lab_obstacle();
     let refusal = known.unwrap_or_else(|| UnsupportedFeature {
-        feature: "a private lab for ordinary users",
-        needs: "a kernel and a sandbox that allow user namespaces, or root".into(),
+        feature: "a private lab",
+        needs: "a kernel and a sandbox that allow user, mount and network namespaces, or root".into(),
         found: format!("{what}: {error}"),
     });
     refusal.into()

@@ -32,7 +32,7 @@ impl NodeHome {
             Some(home) => home.clone(),
             None => packetrig_store::default_store_directory()?.join("agent"),
         };
-        // The directory is created first, because it contains the key of the node and the file of its deadline.
+        // The directory is created first, because the node's key and its send deadline file are created in it.
         packetrig_sys::private_files::create_directories(&home)
             .map_err(|source| Error::Write { what: home.display().to_string(), source })?;
         Ok(Self(home))
@@ -70,9 +70,9 @@ pub(crate) fn run_agent(arguments: &AgentArgs, output: &mut CommandOutput) -> Re
     worker::read_probe_policy(&permit)?;
     // The permit decides whether the worker enters namespaces, and so how many rights it starts with.
     sandbox::limit_supervisor_rights(&arguments.sandbox, !worker::lent_namespaces(&permit).is_empty())?;
-    // Enrolment is the only time when the supervisor reads the network. A thread without capabilities does it.
+    // The supervisor reads from the network only while it enrols the node. A thread without capabilities does that.
     sandbox::run_confined(&arguments.sandbox, || join_fleet(arguments, &home))??;
-    // Signals are latched only after enrolment, which tries until it succeeds: before this, a signal ends the
+    // Signals are latched only after enrolment, which may try for two minutes: until then, a signal ends the
     // process at once.
     signal::latch_end_signals()?;
     // The running program is started, not the first one in PATH: supervisor and worker share a file, so they
@@ -90,14 +90,16 @@ pub(crate) fn run_agent(arguments: &AgentArgs, output: &mut CommandOutput) -> Re
     }
 }
 
-/// Command line of the worker: the same arguments again. The worker reads the permit and the membership by itself.
+/// Command line of the worker: the same arguments and `--supervised`. The worker reads the permit and the membership
+/// by itself.
 fn worker_command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.args(std::env::args_os().skip(1)).arg("--supervised");
     command
 }
 
-/// Joins with the line on the command line, unless this node has used it already. Without a line, it must have joined before.
+/// Joins the fleet with the join line of `--join`, unless this node has used it already. For a node that has joined
+/// before, a missing or unreadable join line, or one that its own fleet refuses, is no error.
 fn join_fleet(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
     let file = home.membership_file();
     let earlier = file.exists().then(|| FleetMembership::load_from(&file)).transpose()?;
@@ -122,10 +124,10 @@ fn join_fleet(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
     if earlier.was_issued_by(&line) {
         return Ok(());
     }
-    // This is another join line of the fleet to which the node already belongs, under the same name.
+    // True for another join line of the node's own fleet if the user does not ask for another name.
     let is_its_own = earlier.fleet == line.authority && matches_requested_name(arguments, &earlier);
     match enrol_node(arguments, home, &line, Some(&earlier)) {
-        // A used-up join line of the node's own fleet does not end the membership.
+        // The node stays a member if another join line of its own fleet fails, for example because it is used up.
         Err(Error::Enrol(error)) if is_its_own => {
             print_warning(
                 "agent",
@@ -141,14 +143,14 @@ fn matches_requested_name(arguments: &AgentArgs, membership: &FleetMembership) -
     arguments.name.as_ref().is_none_or(|name| *name == membership.name.0)
 }
 
-/// Default name of a node. A host name may have a domain, the name of a node has no dots.
+/// Default name of a node: the host name without its domain, in lower case. The name of a node has no dots.
 fn name_from_host(host: &str) -> String {
     let first = host.split_once('.').map_or(host, |(first, _)| first);
     first.to_lowercase()
 }
 
-/// Joins the fleet of the line. The key is saved before it is sent: if the answer is lost, the node asks again with the same
-/// key, and the fleet admits it as the same node.
+/// Joins the fleet of the join line. A new key is saved before the node asks: if the answer is lost, the node asks
+/// again with the same key, and the fleet admits it as the same node.
 fn enrol_node(
     arguments: &AgentArgs,
     home: &NodeHome,
@@ -162,7 +164,7 @@ fn enrol_node(
         Some(earlier) => NodeKey::from_membership(earlier)?,
         None => NodeKey::load_or_create(&joining)?,
     };
-    // Enrolment is repeated until it succeeds; only the first failure is reported.
+    // Temporary failures are retried for about two minutes; only the first of them is reported.
     let mut is_first = true;
     let membership = enrol::enrol_with_retries(line, &name, &key, &mut |error| {
         if std::mem::take(&mut is_first) {

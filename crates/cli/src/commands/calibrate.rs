@@ -29,9 +29,9 @@ const FIRST_TRIAL_FRAME_RATE: u64 = 40_000_000;
 /// The link speed in the plans of trials: the fastest that a plan can name, so that no trial is limited by it.
 const FASTEST_LINK_SPEED: &str = "speed_400_gbps";
 const LINK_BITS: u64 = 400_000_000_000;
-/// Bytes of preamble and gap that a frame takes on a link in addition to its own.
+/// Preamble and inter-frame gap: a frame of N bytes occupies the link for N + 20 bytes.
 const INTER_FRAME_OVERHEAD_BYTES: u64 = 20;
-/// A rate far from every limit.
+/// Frames per second of the trial that measures latency: far below every limit.
 const SLOW_FRAME_RATE: u64 = 1_000;
 /// The search ends when its interval is 20 per mille wide.
 const SEARCH_WIDTH_PERMILLE: u32 = 20;
@@ -83,11 +83,10 @@ pub(crate) fn run_calibration(
     let mut limits = Vec::new();
     for back_end in choose_back_ends(&arguments.back_end) {
         for size in &arguments.size {
-            if is_interrupted() {
+            let Some(limit) = calibrator.find_rig_limit(back_end, *size)? else {
                 return Ok(CommandExit::Interrupted);
-            }
-            let limit = calibrator.find_rig_limit(back_end, *size)?;
-            // Each limit is stored at once, so that an interruption loses only the unfinished one.
+            };
+            // Each limit is stored at once, so that an interruption does not lose the limits found before.
             catalogue.store_limit(&limit)?;
             limits.push(limit);
         }
@@ -123,24 +122,29 @@ struct Calibrator<'a> {
 }
 
 impl Calibrator<'_> {
-    fn find_rig_limit(&mut self, back_end: BackEnd, size: u32) -> Result<RigLimit, Error> {
+    /// Returns `None` if the user has interrupted it: a search that has not ended knows no limit.
+    fn find_rig_limit(&mut self, back_end: BackEnd, size: u32) -> Result<Option<RigLimit>, Error> {
         print_remark(format_args!("calibrate: back end {}, {size} B", back_end.name()));
-        // Latency is measured far below every limit: near it, frames wait in queues, and that is no property of the rig.
+        // Latency is measured far below every limit: near a limit, frames wait in queues, and the latency depends on
+        // the load and not on the rig.
         let slow = self.run_trial(back_end, size, SLOW_FRAME_RATE)?;
         // One trial far above every limit shows how fast the rig sends at all. Without it, the first steps of the bisection
         // would be trials at rates that cannot pass.
         let fastest = self.run_trial(back_end, size, fastest_plan_rate(size))?;
+        if is_interrupted() {
+            return Ok(None);
+        }
         let reached = fastest.streams[0].sent.as_ref().and_then(|sent| sent.rate);
         let reached = reached.map_or(0, |rate| rate.frames_milli / 1000);
         let mut search = self.zero_loss_search(reached);
         while let Some(load) = search.next_value().filter(|load| *load > 0) {
-            // This is no error: the limit found so far is still a rate that passed.
-            if is_interrupted() {
-                break;
-            }
             self.run_trial(back_end, size, load)?;
+            if is_interrupted() {
+                return Ok(None);
+            }
             let has_passed = self.trials.last().is_some_and(CalibrationTrial::has_passed);
-            // The search knows only shares of loss. A calibration accepts none, so any loss counts as a whole one.
+            // The search expects a share of lost frames. A calibration accepts no loss, so a failed trial counts as
+            // total loss.
             search.on_loss(if has_passed { 0.0 } else { 1.0 }, false);
         }
         // The plan of a trial has exactly one stream.
@@ -148,7 +152,7 @@ impl Calibrator<'_> {
         // `xdp` sends frames that are too long for live frames through AF_XDP: the limit belongs to the mode
         // that really ran.
         let ran = slow.ports.first().map_or(back_end, |port| port.info.back_end);
-        Ok(RigLimit {
+        Ok(Some(RigLimit {
             back_end: ran,
             driver: slow.ports.first().map(|port| port.info.driver.clone()).unwrap_or_default(),
             size,
@@ -159,7 +163,7 @@ impl Calibrator<'_> {
             clock_reading: measure_clock_reading(),
             kernel: kernel::kernel_release_name(),
             measured_wall_ns: clock::wall_clock_ns(),
-        })
+        }))
     }
 
     /// A load must pass every one of its trials: loss is not always repeatable, so trying a load again until it passes would find
@@ -196,7 +200,7 @@ impl Calibrator<'_> {
         let stream = &report.streams[0];
         let sent = stream.sent.as_ref().map_or(0, |sent| sent.frames);
         let unsent = stream.sent.as_ref().map_or(0, |sent| sent.unsent);
-        // Without an account of losses, nothing shows that a frame arrived.
+        // Without a count of losses, nothing shows that a frame arrived, so all sent frames count as lost.
         let lost = stream.loss.as_ref().map_or(sent, |loss| loss.lost);
         let load = TrialLoad { back_end, size, frames_per_second: asked };
         self.trials.push(CalibrationTrial { load, sent, unsent, lost });
@@ -267,7 +271,7 @@ fn format_limits_table(limits: &[RigLimit]) -> String {
     format!("This rig's own limits\n{}", format_table(&head, rows))
 }
 
-/// Share of trials with any loss, by rate.
+/// Table of the trials by back end, size and rate, with the share of trials that lost frames or left some unsent.
 fn format_trials_table(trials: &[CalibrationTrial]) -> String {
     let mut loads: Vec<TrialLoad> = trials.iter().map(|trial| trial.load).collect();
     // The rows are sorted by back end, size and rate, so that the reader sees where passing rates end.

@@ -209,7 +209,8 @@ fn capture_exit(recorded: Option<&RecordingOutcome>) -> CommandExit {
     recorded::report_failure(recorded)
 }
 
-/// One row per account: each frame that passed the filter is in exactly one account.
+/// A row for all frames that passed the filter, and one row for each outcome: a frame was written (or counted), or it
+/// was dropped at one place. If the interface reports drops before the filter, the last row counts them.
 fn format_result(arguments: &Arguments, summary: &RecordSummary) -> String {
     let counts = &summary.counts;
     // The kernel runs the filter before it looks for space (packet(7)), so frames that it drops have passed.

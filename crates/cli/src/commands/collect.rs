@@ -32,8 +32,8 @@ use std::time::Duration;
 
 /// The port that IANA assigned to IPFIX.
 const IPFIX_PORT: u16 = 4739;
-/// Largest `--receive-buffer`: the kernel doubles it, and the result has to fit 31 bits (socket(7)).
-const MAX_ROOM: u64 = (1 << 30) - 1;
+/// Largest `--receive-buffer`. The kernel doubles it and the result has to fit 31 bits (socket(7)), so it gets one byte less.
+const MAX_RECEIVE_BUFFER: u64 = 1 << 30;
 /// Smallest `--memory`: less could not hold an exporter with many templates.
 const MIN_MEMORY_BYTES: u64 = 8 << 20;
 /// Shortest time between two reports of refused connections.
@@ -82,7 +82,8 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
     opening.drop_rights()?;
     show_progress_until_end(&collecting, &accounts, arguments);
     drop(responder);
-    // The order matters: the ledger is complete when the listeners have ended, the sinks when they have stored what waits.
+    // The order matters: the ledger is complete when the listeners have ended, and the sinks are complete when they
+    // have stored the records in their queues.
     let (ledger, sinks) = collecting.stop_and_join()?;
     let sinks = sinks.close_all_sinks();
     // The last alerts are raised when the sinks are closed.
@@ -152,7 +153,7 @@ fn show_progress_until_end(
     live.clear_line();
 }
 
-/// Refused handshakes that were reported.
+/// Number of failed TLS handshakes at the last report, and the time of that report.
 #[derive(Default)]
 struct ReportedRefusals {
     sum: u64,
@@ -171,7 +172,7 @@ impl ReportedRefusals {
         let sum = failures.iter().map(|(_, times, _)| times).sum();
         if sum > self.sum {
             for (place, _, why) in failures {
-                print_remark(format_args!("collect: warning: {place} refused a connection of {why}"));
+                print_remark(format_args!("collect: warning: {place}: the TLS handshake failed with {why}"));
             }
             *self = Self { sum, at_ns: now_ns };
         }
@@ -224,7 +225,7 @@ fn serve_metrics(
 struct CollectorOutcome {
     /// A listener, a file or a sink failed.
     has_failed: bool,
-    /// All data that exporters sent, as far as their counts show, is stored.
+    /// All data that exporters sent, as far as their counts show, is stored, and the counters agree.
     is_whole: bool,
     has_signal: bool,
 }
@@ -245,7 +246,7 @@ fn collector_exit(ledger: &CollectLedger, end: CollectorOutcome) -> CommandExit 
     if end.is_whole { CommandExit::Ok } else { CommandExit::Inconclusive }
 }
 
-/// Describes the limits on the memory and the exporters that senders can make this collector hold.
+/// Describes the limits of the collector: memory, number of exporters, and which senders are accepted.
 fn limits_text(options: &CollectOptions, arguments: &Arguments) -> String {
     let who = match &arguments.allow_exporter[..] {
         [] => "from any sender (--allow-exporter restricts the senders)".to_owned(),
@@ -276,7 +277,7 @@ fn collector_options_from_arguments(arguments: &Arguments) -> Result<CollectOpti
             MIN_MEMORY_BYTES >> 20
         )));
     }
-    if arguments.receive_buffer.0 > MAX_ROOM {
+    if arguments.receive_buffer.0 > MAX_RECEIVE_BUFFER {
         return Err(Error::Usage("--receive-buffer is too large; Linux allows at most 1GiB".into()));
     }
     let has_tls = arguments.listen.iter().any(|place| place.transport == MessageTransport::Tls);
@@ -294,7 +295,7 @@ fn collector_options_from_arguments(arguments: &Arguments) -> Result<CollectOpti
             key,
             client_ca: arguments.client_ca.clone(),
         }),
-        receive_buffer_bytes: clamp_to_usize(arguments.receive_buffer.0),
+        receive_buffer_bytes: clamp_to_usize(arguments.receive_buffer.0.min(MAX_RECEIVE_BUFFER - 1)),
         connections: arguments.max_connections.into(),
         collector: CollectorOptions {
             exporters: arguments.max_exporters as usize,

@@ -98,7 +98,7 @@ fn demo_port_connection(arguments: &Arguments, faults: FaultShares, document: &P
     }
 }
 
-/// Number of frames that the plan sends in total: faults are scattered over all of them.
+/// Number of frames that the plan sends in total; 0 if the plan has errors. The positions of faults depend on it.
 fn planned_frames(document: &PlanText) -> u64 {
     let bound = Plan::from_text(&document.text).and_then(|plan| {
         // The demo's plan has absolute rates, so the number of frames does not depend on a link speed.
@@ -109,7 +109,8 @@ fn planned_frames(document: &PlanText) -> u64 {
     bound.map_or(0, |bound| bound.streams.iter().filter_map(|stream| stream.timeline.total_frames()).sum())
 }
 
-/// Exactly as many faults as requested, at positions drawn from the seed among the frames that enter at the transmitter.
+/// Plans exactly as many faults as requested, at positions that the seed selects among the frames from the transmitter.
+/// A delay applies to all of these frames.
 fn fault_plan(faults: FaultShares, seed: u64, frames: u64) -> FaultPlan {
     // The last tenth has no faults: a frame held back there would wait for later frames that never come, and
     // would count as lost.

@@ -6,7 +6,7 @@ mod fix;
 use crate::args::DoctorArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, TextStyle};
+use crate::output::{CommandOutput, TextStyle, print_failure};
 use packetrig_engine::doctor::{
     DoctorFinding, FindingLevel, FindingSubject, judge_engine, judge_machine_and_interfaces,
     judge_unrestored_interface, judge_unrestored_loopback, suggest_bringing_interface_up,
@@ -64,7 +64,8 @@ pub(crate) fn run_doctor(arguments: &Arguments, output: &mut CommandOutput) -> R
     Ok(CommandExit::Ok)
 }
 
-/// Restores the named interfaces that a killed process left changed; all of them if none is named.
+/// Restores the named interfaces that a killed process left changed; all of them if none is named. A failure does not
+/// keep the others from being restored; only the first failure is returned.
 fn restore_interfaces(
     interfaces: &[PortLocation],
     quiet: bool,
@@ -101,7 +102,13 @@ fn restore_interfaces(
     if chosen.is_empty() && loopbacks.is_empty() && !quiet {
         output.write_line("there is no interface to restore");
     }
-    failures.into_iter().next().map_or(Ok(()), Err)
+    // The first failure is the error of the command; the others are printed here.
+    let mut failures = failures.into_iter();
+    let first = failures.next();
+    for failure in failures {
+        print_failure(failure.full_message());
+    }
+    first.map_or(Ok(()), Err)
 }
 
 /// Interfaces to examine, by namespace, so that each namespace is entered once. No names means all interfaces.
@@ -119,7 +126,7 @@ fn group_by_namespace(interfaces: &[PortLocation]) -> WantedInterfaces {
     wanted
 }
 
-/// Changes of settings that help, and of interfaces that the user has named.
+/// Returns the changes to make: settings of the machine that hinder tests, and named interfaces that are down.
 fn advised_changes(wanted: &WantedInterfaces) -> Result<Vec<SettingChange>, Error> {
     // The settings are read here, before they are changed. The examination comes later and shows the changed values.
     let machine = facts::read_machine_facts();
@@ -154,8 +161,8 @@ fn examine_machine(wanted: &WantedInterfaces) -> Result<MachineExamination, Erro
     for unrestored in find_unrestored_interfaces() {
         let location = unrestored.location();
         let examined = interfaces.iter_mut().find(|examined| examined.location == location);
-        // An interface in another namespace is a finding of the machine: the user would not
-        // look for it there.
+        // An interface that is not examined, for example one in another namespace, has no section of its own, so its
+        // finding is listed with those of the machine.
         let target = examined.map_or(&mut findings, |examined| &mut examined.findings);
         target.push(judge_unrestored_interface(&unrestored));
     }

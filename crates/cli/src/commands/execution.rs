@@ -262,7 +262,7 @@ fn create_capture_dir(request: &ExecutionRequest, draft: &RunDraft, plan: &Plan)
     let Some(out) = &request.out else {
         return Ok(if wanted { draft.create_capture_directory()? } else { PathBuf::new() });
     };
-    // The directory is made before the run in any case, so that an unwritable directory ends the run at once.
+    // The directory is made before the run in any case, so that an unwritable directory is reported before the run.
     let captures = if wanted { out.join("captures") } else { out.clone() };
     let made = private_files::create_directories(&captures).and_then(|()| captures.canonicalize());
     made.map_err(|source| Error::Write { what: format!("to {}", captures.display()), source })

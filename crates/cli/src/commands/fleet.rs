@@ -1,4 +1,4 @@
-//! `packetrig fleet`: the centre of a fleet, and the commands that show and change its nodes.
+//! `packetrig fleet`: the message server of a fleet, and the commands that show and change its nodes.
 
 mod collect;
 mod controller;
@@ -60,7 +60,7 @@ fn invite_nodes(arguments: &InviteArgs, output: &mut CommandOutput) -> Result<Co
     Ok(CommandExit::Ok)
 }
 
-/// A new join line for this number of nodes, valid for this long.
+/// Creates a secret and returns its join line, for this number of nodes and valid for this long.
 fn make_join_line(
     authority: &FleetAuthority,
     addresses: &FleetAddresses,

@@ -1,4 +1,4 @@
-//! Runs that have files but no report, and late results.
+//! Runs that have files but no report, and results that arrived when no run waited for them any more.
 
 use super::is_interrupted;
 use crate::error::Error;
@@ -10,11 +10,11 @@ use crate::table::{format_fitted_table, format_table};
 use packetrig_fleet_io::RunOperator;
 use packetrig_report::RunReport;
 use packetrig_stats::result::CaptureResult;
-use packetrig_store::{KeptCapture, KeptRun, MAX_LATE, MAX_LATE_OF_NODE, RunCatalogue};
+use packetrig_store::{KeptCapture, KeptRun, LateResults, MAX_LATE, MAX_LATE_OF_NODE, RunCatalogue};
 use std::fmt;
 use std::path::Path;
 
-/// Reports events of runs on standard error, and their ends to the history of the fleet's nodes.
+/// Reports events of runs on standard error, and records the ends of runs in the history of the fleet's nodes.
 #[derive(Debug, Default)]
 pub(crate) struct RunRemarks {
     /// The fleet in whose node histories the ends of runs are recorded.
@@ -73,7 +73,7 @@ pub(crate) fn print_uncounted_captures(directory: &Path, counted: &[CaptureResul
         if bytes > 0 && name.to_string_lossy().contains(".pcap") && !counted.contains(&name.as_os_str()) {
             let size = format_bytes(bytes);
             print_remark(format_args!(
-                "capture file that no report counts: {} ({size})",
+                "capture file that is in no report: {} ({size})",
                 entry.path().display()
             ));
         }
@@ -174,10 +174,13 @@ pub(crate) fn show_late_results(
     json: bool,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
-    // The list is read before the deletion: `--discard` shows the deleted ones.
+    // The list is read before the deletion, so that `--discard` shows what was stored until now. It deletes only the
+    // results of runs that the catalogue does not know.
     let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late_results)?;
+    let mut left = Vec::new();
     if let Some(catalogue) = catalogue.filter(|_| discard) {
         catalogue.discard_late_results()?;
+        left = catalogue.late_results()?;
     }
     if json {
         return Ok(output.write_json(&late)?);
@@ -195,6 +198,13 @@ pub(crate) fn show_late_results(
         ]
     });
     output.write_text(format_table(&["node", "segments", "kept", "refused"], rows));
+    if discard {
+        let bytes_of = |all: &[LateResults]| all.iter().map(|late| late.bytes).sum::<u64>();
+        output.write_line(format_args!(
+            "{} of unknown runs were deleted. Results of known runs belong to their reports and stay.",
+            format_bytes(bytes_of(&late).saturating_sub(bytes_of(&left)))
+        ));
+    }
     output.write_line(format_args!(
         "At most {} per node and {} in total are kept.",
         format_bytes(MAX_LATE_OF_NODE),

@@ -1,6 +1,6 @@
-//! `packetrig log`: captures as a service, on the node that copies of a link are sent to.
+//! `packetrig log`: captures continuously, as a service, on the machine that receives the copies of a link's frames.
 //!
-//! It records as the capture command does, and a keeper manages the files: there is only one writer of captures. It
+//! It uses the recorder of `packetrig capture`. A keeper adds the files to an index and removes old ones. The log
 //! notifies systemd when it listens (`notify`); TERM ends it, and HUP makes it begin another file.
 
 mod check;

@@ -38,9 +38,9 @@ pub(crate) fn serve_assistant(arguments: &Arguments) -> Result<CommandExit, Erro
 /// The next line; `None` at the end of input.
 fn read_message(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, Error> {
     let mut line = Vec::new();
-    let read = input.take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
+    let read = input.take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut line);
     let length = read.map_err(|source| Error::ReadFile { name: "standard input".to_owned(), source })?;
-    if length as u64 == MAX_LINE_BYTES {
+    if length as u64 > MAX_LINE_BYTES {
         return Err(Error::Usage(format!(
             "a message on standard input is longer than {MAX_LINE_BYTES} bytes"
         )));

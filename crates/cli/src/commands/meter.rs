@@ -176,7 +176,7 @@ fn show_until_end(
     live.clear_line();
 }
 
-/// The last reported trouble of each output.
+/// The last reported failure of each output, in the order of the outputs.
 #[derive(Default)]
 struct ReportedOutputFailures(Vec<Option<String>>);
 
@@ -256,7 +256,9 @@ fn await_meter_end(accounts: &MeterAccounts, has_ended: impl Fn() -> bool) {
 /// `--time` is no interruption, because the user asked for it. A meter at an interface always ends by a signal or by `--time`.
 fn judge_ledger(report: &LedgerReport, failures: &[String], has_signal: bool) -> CommandExit {
     for rule in &report.imbalances {
-        print_failure(format_args!("the ledger does not balance: {rule}"));
+        print_failure(format_args!(
+            "the counters of the meter do not add up: {rule}; the result cannot be trusted"
+        ));
     }
     let mut losses = RecordLosses::default();
     report.outputs.iter().for_each(|output| losses.add_losses(&output.losses));

@@ -80,7 +80,8 @@ impl MethodHead {
 /// Plans, interfaces, fleet and shell commands of a test's trials.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct TestSetup {
-    /// One document for each device: ports, addresses, and the proportion of the flows.
+    /// OTG plans as text: one for each compared device, otherwise one. A plan gives the ports, the addresses and the
+    /// rates of the flows relative to each other.
     documents: Vec<String>,
     /// Speed of the links, as the user gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -205,7 +206,7 @@ fn run_test_and_print_result(
     }
 }
 
-/// End of a test, which may be resumed.
+/// The end of a test: it is complete, or it was stopped and can be resumed.
 enum TestEnd {
     Complete {
         test: Box<StoredTest>,
@@ -246,7 +247,7 @@ impl RunningTest {
         self.finish_test(&runner, kept)
     }
 
-    /// A test without trials is not worth resuming.
+    /// Tells the watcher that the test can be resumed, if it has made a trial.
     fn report_unfinished(&self, watcher: &mut dyn TestWatcher) {
         // An empty journal is no loss: a new test takes as long as a resumed one.
         if self.draft.trials() > 0 {
@@ -267,8 +268,8 @@ impl RunningTest {
         let (executor, limits) = match place {
             Some(place) => self.open_fleet_executor(&place, store)?,
             None => (
-                // Ports stay open between the trials, which send for less time
-                // than opening takes (docs/decisions/0033-ports-between-runs.md).
+                // Ports stay open between the trials, because many trials send for less time than opening takes
+                // (docs/decisions/0033-ports-between-runs.md).
                 TrialExecutor::Here(Box::new(LocalExecutor(EnginePlane::default().with_ports_kept_open()))),
                 self.catalogue.rig_limits_of_kernel(&kernel::kernel_release_name())?,
             ),

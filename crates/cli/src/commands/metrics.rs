@@ -55,7 +55,7 @@ pub(super) fn format_recording_metrics(
         "Frames that were several packets on the wire and were merged.",
         counts.merged,
     );
-    text.write_metric("dropped_frames_total", "Frames that are in no file, by place.", |samples| {
+    text.write_metric("dropped_frames_total", "Frames that were dropped, by place.", |samples| {
         samples.add_sample(&[("place", "ring")], counts.kernel_dropped);
         samples.add_sample(&[("place", "queue")], counts.queue_dropped);
         samples.add_sample(&[("place", "disk")], counts.disk_lost);

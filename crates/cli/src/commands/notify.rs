@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Sends the line if a service manager asks for it. The log works in the same way without one.
+/// Sends the line if a service manager asks for it. Without one it does nothing.
 pub(super) fn notify_manager(line: &str) {
     if let Some(name) = std::env::var_os("NOTIFY_SOCKET") {
         send_to_manager(&name, line);

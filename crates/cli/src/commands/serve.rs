@@ -94,7 +94,7 @@ fn method_runner(
 fn build_served_terms(arguments: &ServeArgs, drain: Nanos) -> ServedTerms {
     let seed = arguments.seed.unwrap_or_else(identity::random_seed);
     let back_end = arguments.back_end.map(Into::into);
-    // On a fleet, each node's owner confirms its interfaces.
+    // On a fleet this has no effect: each node's owner confirms its interfaces.
     let confirmed: Vec<String> = arguments.confirm.iter().map(ToString::to_string).collect();
     let options = move || {
         let started = clock::wall_clock_ns();

@@ -1,5 +1,5 @@
-//! `packetrig watch`: a run in progress on a terminal, that of a server or of another command. Like the live page, it is only a client
-//! of the server's documented API: watching does not disturb the run.
+//! `packetrig watch`: shows a run in progress on a terminal, that of a server or of another command. Like the live
+//! page, it is only a client of the server's documented API: watching does not disturb the run.
 //!
 //! `state`, `keys` and `draw` are pure: events and keys become a state, and the state becomes a screen. `follow` and `terminal` have
 //! the threads, the connection and the terminal.
@@ -116,7 +116,7 @@ pub(super) fn make_client(address: ApiAddress, arguments: &ServerAccessArgs) -> 
     let token = arguments.token_file.as_deref().map(access::read_token).transpose()?;
     let trust = match &arguments.ca {
         Some(file) => CertificateTrust::Authorities(file.clone()),
-        // The token is sent only when the server asks for it: otherwise a wrong server would learn it.
+        // The client sends the token with every request, so with `--insecure` a wrong server learns it.
         None if arguments.insecure => CertificateTrust::Anything,
         None => CertificateTrust::ThisMachine,
     };

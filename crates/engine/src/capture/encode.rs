@@ -46,11 +46,12 @@ pub(crate) struct CaptureHeader<'a> {
     pub(crate) fcs: bool,
 }
 
-/// A frame as the encoder needs it.
+/// Fields of a frame's record in the file. The bytes of the frame are written separately.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameRecord {
-    /// When it arrived, nanoseconds since 1970.
+    /// Arrival time, nanoseconds since 1970.
     pub(crate) at_ns: u64,
+    /// Number of bytes that are written.
     pub(crate) kept: usize,
     /// Length on the wire.
     pub(crate) full_len: u32,
@@ -63,16 +64,16 @@ pub(crate) struct FrameRecord {
 /// Upper bound of the bytes behind a frame: three bytes of padding, a comment, the end of options, the repeated length.
 const MAX_RECORD_TAIL_BYTES: usize = 3 + 4 + merged::MAX_COMMENT_BYTES.next_multiple_of(4) + 4 + 4;
 
-/// Counters for the statistics at the end of a file.
+/// Counters for the statistics at the end of a file, since the recording began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CaptureTotals {
     /// Time at which the file was started, nanoseconds since 1970, if known.
     pub(super) from_ns: Option<u64>,
     /// Time at which the file was ended.
     pub(super) to_ns: u64,
-    /// Frames that passed the filter.
+    /// Frames that passed the filter, and frames that the kernel dropped.
     pub(super) received: u64,
-    /// Frames that never got into a file.
+    /// Frames that the kernel, the full queue or the size limit kept out of the files. Failed writes are not included.
     pub(super) dropped: u64,
     /// Dropped frames that the kernel lost, if the caller counts them separately.
     pub(super) by_kernel: Option<u64>,

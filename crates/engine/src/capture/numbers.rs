@@ -1,9 +1,11 @@
-//! Counts missing copies from the numbers in a tap's trailers, separately for each of its directions.
+//! Counts the missing copies of frames that a tap sends to a log. The numbers in the tap's trailers show the gaps,
+//! separately for each direction.
 //!
-//! The tap numbers its copies from 1 without a gap. A number missing between two that arrive was lost between the tap
-//! and this log; one missing between two runs of the log was sent while nothing logged. A tap that restarts numbers its
-//! copies from 1 again, which shows as a lower number at a later time. Copies before the first number that ever arrived
-//! may not have been meant for this log, so they are not counted here; the tap's own counters include them.
+//! The tap numbers its copies from 1 without a gap. If a number is missing between two that arrive, the copy was lost
+//! between the tap and this log. If numbers are missing between two runs of the log, the copies were sent while no log
+//! ran. A tap that restarts numbers its copies from 1 again, which shows as a lower number at a later time. Copies
+//! before the first number that ever arrived may have had another receiver, so they are not counted here; the tap's own
+//! counters include them.
 //!
 //! Invariant, for a tap that did not restart: `last = first - 1 + seen + missing + absent`.
 
@@ -12,22 +14,23 @@ use packetrig_units::MonoTime;
 use packetrig_wire::trailer::TapTrailer;
 use serde::{Deserialize, Serialize};
 
-/// A frame with a lower number that arrived at least this much later comes from a restarted tap.
+/// A frame whose number is not higher, and whose time is later by more than this, comes from a restarted tap.
 const SEQUENCE_RESTART_AGE_NS: u64 = 1_000_000_000;
 
 /// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NumberedDirection {
-    /// The first number, since the last restart of the tap.
+    /// First number that is accounted for: the first that ever arrived, or 1 after a restart of the tap.
     pub first: u64,
+    /// Highest number since the last restart of the tap.
     pub last: u64,
     /// Time at which the frame with the highest number arrived at the tap, nanoseconds since 1970.
     pub last_at_ns: u64,
     /// Distinct numbers that arrived, over all restarts of the tap.
     pub seen: u64,
-    /// Numbers missing while this log ran.
+    /// Numbers missing while a log ran.
     pub missing: u64,
-    /// Numbers missing between two runs of the log.
+    /// Numbers missing between two runs of the log: the tap sent the copies while no log ran.
     pub absent: u64,
     /// Numbers that arrived more than once.
     pub duplicates: u64,

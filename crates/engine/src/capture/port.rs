@@ -4,7 +4,8 @@
 //!  start_capture(): recorder -> slot -> CaptureTap (receiving thread)
 //!  stop_capture():  end -> slot -> CaptureTap -> all earlier frames recorded -> recorder -> finish, join -> one file
 //! ```
-//! The file gets its name only when it is complete: during the capture it is called `FILE.part`.
+//! The file gets its name only when it is complete: during the capture it is called `FILE.part`, or `FILE-00001.part`
+//! and so on if old frames are overwritten.
 //!
 //! Invariant: between two starts every call of `stop_capture` returns the same file with the same counts.
 
@@ -129,8 +130,8 @@ impl PortCapture {
         ))
     }
 
-    /// Starts to capture the frames that arrive from now on. When this capture ends, its file replaces the file
-    /// of the previous capture.
+    /// Starts to capture the frames that arrive from now on, and ends a running capture before that. When this capture
+    /// ends, its file replaces the file of the previous capture.
     pub fn start_capture(&self) -> Result<(), Error> {
         let mut state = self.lock_state();
         if matches!(*state, CapturePhase::Running) {

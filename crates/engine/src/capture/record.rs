@@ -1,8 +1,8 @@
 //! Records the frames that arrive at a port, for as long as the user wants.
 //!
 //! ```text
-//!  FrameRx -> record(): count, encode into a block -> queue -> disk's thread: direct writes, rotation
-//!             no free block: dropped, "queue"         <- blocks go back
+//!  FrameRx -> record_frames(): count, encode into a block -> queue -> disk's thread: direct writes, rotation
+//!             no free block: the frame is dropped         <- written blocks go back
 //! ```
 //! The capturing thread never waits for the disk. The loop is generic over the frame level: any back end that shows
 //! frames can be recorded. It applies no filter; the frame level delivers only frames that pass.
@@ -198,8 +198,9 @@ impl RecordSession {
         Ok(())
     }
 
-    /// Returns whether every frame that arrived before the end has been read. The kernel hands over a partly filled
-    /// block only after its timeout, so an empty ring is no proof.
+    /// Returns whether every frame that arrived before the end has been read; some seconds after the end it gives up
+    /// and returns true. The kernel hands over a partly filled block only after its timeout, so an empty ring is no
+    /// proof.
     fn is_drained(&mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<bool, Error> {
         Ok(RecordingDrain::have_frames_reached_ring(self.end, now)
             && self.rest.is_read_or_timed_out(rx.ring_progress()?, self.end, now))

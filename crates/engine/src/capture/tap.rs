@@ -114,7 +114,7 @@ impl CaptureTap {
         self.is_alone = true;
     }
 
-    /// Returns the filter that may run before the ring, if any: nothing else needs the frames that fail it.
+    /// Returns the filter if it may run before the ring: this tap must be the only reader of the port's frames.
     pub fn ring_filter(&self) -> Option<&FilterProgram> {
         self.program.as_ref().filter(|_| self.is_alone)
     }
@@ -160,8 +160,8 @@ impl CaptureTap {
             || (is_idle && RecordingDrain::have_frames_reached_ring(active.end, now))
     }
 
-    /// Updates how far the port's ring was read, when no frame was waiting. An empty ring does not prove
-    /// that everything has arrived.
+    /// Updates how far the port's ring was read. A capture is over once its end has passed and all its frames have been
+    /// read. An empty ring does not prove that everything has arrived.
     pub fn on_ring_read(&mut self, progress: RingProgress, now: MonoTime) {
         let Some(active) = &mut self.active else { return };
         if RecordingDrain::have_frames_reached_ring(active.end, now) {
@@ -191,7 +191,7 @@ impl CaptureTap {
     fn execute_capture_command(&mut self) {
         match self.slot.take_command() {
             Some(CaptureCommand::Begin(recorder, begin)) => {
-                // An earlier capture ends here if the ring had not yet reached its end.
+                // A previous capture that still waits for its last frames ends here.
                 self.return_recorder();
                 let rest = RecordingDrain::default();
                 self.active = Some(ActiveCapture {

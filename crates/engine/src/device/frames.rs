@@ -23,39 +23,26 @@ const MDNS_PORT: u16 = 5353;
 /// Minimum length of a frame without FCS.
 const MIN_FRAME_BYTES: usize = 60;
 
-/// An Ethernet frame without its tags.
+/// A parsed Ethernet frame: its addresses and VLAN tags, and the bytes after the EtherType.
 #[derive(Clone, Debug)]
 pub(super) struct DeviceFrame<'a> {
     pub(super) to: Mac,
     pub(super) from: Mac,
-    /// (type, identifier), outermost first.
+    /// VLAN tags as (TPID, VLAN identifier), outermost first.
     pub(super) tags: Vec<(u16, u16)>,
     ether_type: u16,
     rest: &'a [u8],
 }
 
-/// Contents of a frame.
+/// A message that emulated interfaces handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DeviceMessage<'a> {
-    /// A station asks for the MAC address of an IP address.
-    Asks {
-        sender: IpAddr,
-        mac: Option<Mac>,
-        target: IpAddr,
-    },
-    Tells {
-        target: IpAddr,
-        mac: Mac,
-    },
+    /// A station asks for the MAC address of the IP address `target`.
+    Asks { sender: IpAddr, mac: Option<Mac>, target: IpAddr },
+    /// A station says that it has the IP address `target`.
+    Tells { target: IpAddr, mac: Mac },
     /// An echo request or reply.
-    Echo {
-        reply: bool,
-        from: IpAddr,
-        to: IpAddr,
-        id: u16,
-        sequence: u16,
-        data: &'a [u8],
-    },
+    Echo { reply: bool, from: IpAddr, to: IpAddr, id: u16, sequence: u16, data: &'a [u8] },
 }
 
 pub(super) fn read_u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -178,8 +165,8 @@ fn parse_icmpv6(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
 /// Finds the MAC address in the neighbour discovery options: kind 1 is the source, 2 the target (RFC 4861 4.6.1).
 fn find_mac_option(mut bytes: &[u8], kind: u8) -> Option<Mac> {
     loop {
-        // The length counts units of 8 bytes and includes these two. Zero must not be followed for
-        // ever (RFC 4861 4.6).
+        // The length counts units of 8 bytes, type and length byte included. A length of zero is invalid
+        // (RFC 4861 4.6); it would make this loop endless.
         let length = usize::from(*bytes.get(1)?) * 8;
         let option = bytes.get(..length).filter(|option| !option.is_empty())?;
         if option[0] == kind {
@@ -270,7 +257,7 @@ pub(super) fn advertisement_frame(
     target: Ipv6Addr,
     requester: Option<(Mac, Ipv6Addr)>,
 ) -> Vec<u8> {
-    // RFC 4861 4.4: bit 0x40 is "solicited" and set only in an answer to a station with an address; 0x20 is "override".
+    // RFC 4861 4.4: 0x40 is "solicited", which is set only if the requester has an address; 0x20 is "override".
     let flags = if requester.is_some() { 0x60 } else { 0x20 };
     let mut message = vec![136, 0, 0, 0, flags, 0, 0, 0];
     message.extend(target.octets());

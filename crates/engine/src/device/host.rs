@@ -22,17 +22,18 @@ const MAX_FRAMES_PER_STEP: usize = 64;
 const MAX_IDLE_WAIT: Nanos = Nanos::from_millis(5);
 /// Longest frame that is answered.
 const MAX_ANSWERED_FRAME_BYTES: usize = 1518;
-/// A frame that the kernel has not taken for this long is dropped.
+/// Pending frames are dropped when the kernel has taken none of them for this long.
 const STUCK_TIMEOUT: Nanos = Nanos::from_millis(1_000);
 
-/// Location of a port's interface, for sockets besides the sockets of the test traffic.
+/// Network namespace and index of a port's interface. The emulated hosts open their own sockets there, separate from
+/// those of the test traffic.
 #[derive(Debug)]
 pub struct PortSite {
     pub netns: NetNs,
     pub index: u32,
     /// Location as text, for messages.
     pub location: String,
-    /// Frames sent besides the test traffic: readers of the interface's counters subtract them.
+    /// Number of frames sent through these separate sockets. Readers of the interface's counters subtract it.
     pub aside: Arc<AtomicU64>,
 }
 
@@ -155,7 +156,7 @@ impl DeviceHost {
         self.machine.neighbours().collect()
     }
 
-    /// Stops sending; frames that were handed over still leave.
+    /// Switches the interfaces off. Frames that were built before still leave if the kernel takes them within a second.
     pub(crate) fn stop_and_drain(mut self) -> Result<(), Error> {
         self.set_interfaces_enabled(false);
         let give_up = self.clock.now() + STUCK_TIMEOUT;
@@ -183,11 +184,16 @@ impl DeviceHost {
             sent += 1;
         }
         self.out.drain(..sent);
-        if self.tx.untaken_frames() > 0 {
+        let untaken = self.tx.untaken_frames();
+        if untaken > 0 {
             match self.tx.kick_kernel() {
                 // The interface is down: it may come up again.
                 Err(error) if error.errno() == Some(ENETDOWN_ERRNO) => {}
                 other => other?,
+            }
+            if self.tx.untaken_frames() < untaken {
+                // The kernel takes frames, if only some of them.
+                self.stuck_since = None;
             }
             let since = *self.stuck_since.get_or_insert(now);
             if self.tx.untaken_frames() == 0 {

@@ -89,8 +89,8 @@ impl PendingPing {
 }
 
 impl DeviceMachine {
-    /// Creates a machine for these interfaces, by their index in the plan; switched off. Frames with a tag
-    /// of `key` are ignored.
+    /// Creates a machine for these interfaces, by their index in the plan; switched off. Frames with a long tag of
+    /// `key` are ignored.
     pub fn new(key: TagKey, interfaces: BTreeMap<usize, DeviceInterface>) -> Self {
         let mut machine = Self {
             key,
@@ -142,7 +142,7 @@ impl DeviceMachine {
         }
     }
 
-    /// Sends requests for this neighbour from now on, until its MAC address is known and regularly after that.
+    /// Sends requests for this neighbour from now on: often until its MAC address is known, then every 30 s.
     pub fn request_neighbour(&mut self, neighbour: DeviceNeighbour, now: MonoTime) {
         let new = FoundNeighbour { mac: None, ask_at: now, pause: MIN_REQUEST_PAUSE };
         self.found.entry(neighbour).or_insert(new);

@@ -29,7 +29,7 @@ impl InterfaceMeter {
         Ok(Self { links, index, start, aside: Arc::default(), while_opening: 0 })
     }
 
-    /// Excludes the frames that are counted in `aside`.
+    /// Subtracts the frames that are counted in `aside` from the sent frames, but not their bytes from the sent bytes.
     #[must_use]
     pub fn exclude_frames(self, aside: &Arc<AtomicU64>) -> Self {
         Self { aside: Arc::clone(aside), ..self }

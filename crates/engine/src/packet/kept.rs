@@ -2,18 +2,20 @@
 //! and to close rings.
 //!
 //! ```text
-//!  lend(port) --> halves and hold of a run --dropped--> unused -> checked, counters at zero --> the next run
-//!                                                       `--> something has changed: closed and opened again
+//!  opened port -> halves and hold lent to a run --dropped-> unused -> checked, counters at zero -> lent to the next
+//!                                                           `-> something has changed: closed and opened again
 //! ```
 //! A run holds its port in three parts: transmit half, receive half and hold. Each part is in a [`LentPart`],
 //! which returns the part when it is dropped, however the run ends. A panic destroys the part, and a port
 //! without all its parts is closed.
 //!
-//! Between two runs the interface stays locked, quiet and saved in its file, and nothing sends: no thread has the
-//! transmit half. Dropping the last [`KeptPorts`] closes the ports and restores their interfaces.
+//! Between two runs the interface stays locked and quiet, the file with its original settings remains, and nothing
+//! sends: no thread has the transmit half. Dropping the last [`KeptPorts`] closes the ports and restores their
+//! interfaces.
 //!
-//! Invariant: a port that is lent again is as good as new. Each time the lab guard is asked, the interface is compared
-//! with its former state, rings are emptied, and counters begin at zero. In doubt the port is closed and opened again.
+//! Invariant: a port that is lent again is as good as new. Before that, the lab guard checks the interface again, its
+//! settings are compared with those of the earlier run, the rings are emptied, and the counters begin at zero. In doubt
+//! the port is closed and opened again.
 
 use super::{
     OpenOptions, OpenedPort, PacketRx, PacketTx, PortHold, describe_port, format_location, guard, open_port,

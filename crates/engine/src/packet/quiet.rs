@@ -1,8 +1,9 @@
-//! Makes an interface quiet during a run: only packetrig sends on it, and nothing merges or changes frames.
+//! Makes an interface quiet during a run: the kernel sends no IPv6 messages of its own on it, and nothing merges or
+//! changes frames.
 //!
-//! Each change is saved with the value before it; dropping [`QuietInterface`] restores the values in reverse order. A
-//! setting that cannot be changed is a caveat, not an error. Promiscuous mode is not here: it belongs to the receive
-//! ring and ends with it.
+//! Each change is saved with the value before it; dropping [`QuietInterface`] restores the values in reverse order. An
+//! offload or an IPv6 switch that cannot be changed is a caveat; an MTU or a link state that cannot be changed is an
+//! error. Promiscuous mode is not here: it belongs to the receive ring and ends with it.
 //!
 //! Invariant: while a setting is changed, a file holds the original value ([`super::saved_settings`]). A
 //! killed process restores nothing. The next process restores the value from the file before it reads the
@@ -62,6 +63,7 @@ pub enum InterfaceChange {
     Offload(Offload, bool),
     /// A setting of the kernel, by its key.
     Setting(String, String),
+    /// The interface was down and was brought up.
     Up,
     /// Taken down temporarily at the user's request.
     Down,
@@ -211,7 +213,7 @@ impl QuietInterface {
         self.file.as_ref().map_or(Ok(()), |file| file.write_changes(&self.changes))
     }
 
-    /// Returns the settings that could not be made quiet.
+    /// Returns texts for caveats: settings that could not be made quiet or read, and a missing carrier.
     pub fn caveats(&self) -> &[String] {
         &self.caveats
     }
@@ -279,7 +281,8 @@ impl QuietInterface {
         Ok(())
     }
 
-    /// Switches the link up or down. It was up, or was brought up, and is up again when it is restored.
+    /// Switches the link down, or up again. A link that is down when the settings are restored is first switched up:
+    /// before this call it was up, or had been brought up for the run.
     pub fn switch_link(&mut self, up: bool) -> Result<(), Error> {
         if !up && !self.changes.contains(&InterfaceChange::Down) {
             self.changes.push(InterfaceChange::Down);

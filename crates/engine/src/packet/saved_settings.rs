@@ -47,7 +47,7 @@ impl InterfaceIdentity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SavedSettings {
     interface: InterfaceIdentity,
-    /// The process that changed them.
+    /// Id of the process that changed the settings.
     process: u32,
     /// The changes, each with the value before it.
     changes: Vec<InterfaceChange>,

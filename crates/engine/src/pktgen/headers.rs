@@ -1,4 +1,4 @@
-//! Converts a flow's headers into the generator's options, or into the problems that it cannot send.
+//! Converts a flow's headers into the generator's options, or reports the settings that the generator cannot send.
 //!
 //! Pure: no file is opened.
 //!
@@ -26,13 +26,13 @@ const FIXED_FIELD_VALUES: [(HeaderKind, &str, u128); 12] = [
     (HeaderKind::Ipv6, "next_header", UDP),
     (HeaderKind::Ipv6, "hop_limit", PKTGEN_HOP_LIMIT),
 ];
-/// Hop limit of its packets.
+/// Hop limit that the generator always writes.
 const PKTGEN_HOP_LIMIT: u128 = 32;
 const UDP: u128 = 17;
 const HEADER_ORDER_TEXT: &str =
     "can send only these headers, in this order: ethernet, at most two vlan, ipv4 or ipv6, udp";
 
-/// A header at its place in the stack.
+/// A header at its position in the stack of headers.
 struct HeaderPart<'a> {
     /// Path below the flow, such as `packet[1].vlan`.
     path: String,

@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 /// Largest frame count: the kernel reads ten digits.
 const MAX_FRAMES: u64 = 9_999_999_999;
-/// The kernel reads pauses of this length or more as "never".
+/// The kernel reads a pause of this many nanoseconds or more as "never".
 const MAX_PKTGEN_PAUSE: u64 = 0x7fff_ffff;
 /// Bytes that the generator adds behind the headers: its own mark, number and time.
 const PKTGEN_TRAILER_BYTES: usize = 16;
-/// Frames over which the rounded pause is compared with the rate.
+/// Number of frames over which the rounded pause is compared with the exact rate of the plan.
 const RATE_COMPARISON_FRAMES: u64 = 1_000_000;
 
 /// Settings of one generator device.

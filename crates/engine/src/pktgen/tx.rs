@@ -1,8 +1,8 @@
 //! The transmit half: streams as devices of the generator, observed while the kernel sends.
 //!
 //! The kernel begins up to 100 ms after it was started, and counts the frames itself; its counters are read every
-//! [`COUNTER_READ_INTERVAL`]. A stream that has not sent everything by its time limit is stopped, as on any other back
-//! end.
+//! [`COUNTER_READ_INTERVAL`]. Streams that have not sent everything by their time limit are stopped, but only all
+//! together: once every stream is past its limit.
 //!
 //! Invariant: every count comes from the generator, never from the plan.
 
@@ -109,7 +109,7 @@ pub struct PktgenTx {
     lanes: Vec<PktgenLane>,
     phase: LanePhase,
     start: Option<MonoTime>,
-    /// Time at which the caller stopped a stream that was still sending.
+    /// Time at which the caller stopped the sender, if it had not ended before.
     stopped: Option<MonoTime>,
     look_at: MonoTime,
 }
@@ -137,7 +137,8 @@ impl PktgenTx {
         Ok(())
     }
 
-    /// Reads the counters of the running generator; returns `None` when it has ended.
+    /// Reads the counters of the running generator if a reading is due. Stops the devices after a stop, or once every
+    /// stream is past its time limit. When the generator has ended, reports the doubts and returns `None`.
     fn watch_generator(
         &mut self,
         running: PktgenRun,

@@ -4,7 +4,8 @@
 //! A guardian thread starts the engine and lives as long as it: the kernel sends SIGTERM to the engine when that
 //! thread ends, however packetrig ends. The engine leads a process group, so that ending it also ends its children.
 //!
-//! Invariant: when this is dropped, no process of the engine's group runs any more, and its directory is removed.
+//! Invariant: dropping [`EngineProcess`] kills the engine's process group, waits up to 2.5 s for its end, and removes
+//! the engine's directory.
 
 use super::command::{EngineCommand, file_error};
 use super::fault::EngineFault;

@@ -75,7 +75,8 @@ impl EngineCommand {
         }
     }
 
-    /// Prepares the command. `directory` exists for this engine process only.
+    /// Prepares the command. Writes the scripts of an adapter into `directory`, which exists for this engine process
+    /// only.
     pub(super) fn prepare_command(&self, directory: &Path) -> Result<Command, packetrig_sys::Error> {
         let mut command = match self {
             Self::Program(program) => {

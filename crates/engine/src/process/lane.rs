@@ -147,7 +147,7 @@ impl EngineLane {
     pub(super) fn stream_counts(&self, start: Option<MonoTime>, is_sending: bool) -> StreamTxCounts {
         let frames = self.taken_frames();
         let bytes = add_fcs_bytes(self.told.bytes, self.told.frames);
-        // Only the first frame's time is known: the other frames are as late as it.
+        // Only the lateness of the first frame is known: the other frames count as equally late.
         let is_late =
             start.and_then(|start| self.start_lag(start)).is_some_and(|lag| lag > LATE_FRAME_THRESHOLD);
         StreamTxCounts {

@@ -1,12 +1,12 @@
 //! The transmit half: an engine sends the streams and reports the number of frames.
 //!
 //! ```text
-//!  arm:     hello -> can it do this? -> files with frames -> prepare -> ready
+//!  arm:     hello -> check of its abilities -> files with frames -> prepare -> ready
 //!  start:   start -> counters … -> ledger -> the process ends
 //!  stop:    stop  -> ledger within `FINAL_COUNTS_TIMEOUT`, or the engine is killed
 //! ```
-//! The engine's counts are checked for plausibility, and against the interface's own counters by the
-//! ledger of the port.
+//! The engine's counts are checked for plausibility here. At the end of the run, the port's ledger compares them with
+//! the interface's own counters.
 //!
 //! Invariant: [`ProcessTx::send_due`] always reaches [`NextStep::Done`], and then the engine process is gone.
 
@@ -236,7 +236,8 @@ impl ProcessTx {
                     told.stream
                 ))
             })?;
-            // An engine may begin too early, which becomes a doubt. Before the order it cannot have sent anything.
+            // An engine may begin too early, which becomes a doubt. Before the start message it cannot have sent
+            // anything.
             lane.update_counts(*told, start, (self.ordered_at.min(start), now))
                 .map_err(EngineFault::Impossible)?;
         }

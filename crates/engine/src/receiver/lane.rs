@@ -27,7 +27,7 @@ const EARLY_SENDER_TOLERANCE: Nanos = Nanos::from_millis(100);
 
 pub(super) struct ReceiverLane {
     pub(super) spec: Arc<StreamSpec>,
-    /// Segments that receivers know; empty for frames read from a file.
+    /// Segments of the stream known so far; empty for frames read from a file.
     segments: StreamSegments,
     /// Number of the first frame since the last start.
     started_at: u64,
@@ -73,7 +73,7 @@ impl ReceiverLane {
     }
 
     /// Identifies the frame by its tag and compares it with the frame as sent; `None` if the tag is not of this
-    /// stream. `start` is T, the start of the run.
+    /// stream. `start` is the start of the run.
     pub(super) fn compare_frame(
         &self,
         key: TagKey,
@@ -98,8 +98,8 @@ impl ReceiverLane {
         Some(RecognisedFrame { found, number, verdict, is_possible })
     }
 
-    /// Returns whether the tag's send time is before T: then the frame belongs to another run whose
-    /// mark fits by chance.
+    /// Returns whether the tag's send time is before the start of this run: then the frame belongs to another run, and
+    /// its mark fits by chance.
     fn was_sent_before_start(&self, found: &FoundTag, start: MonoTime, at: MonoTime) -> bool {
         let sent = found.tag.restore_send_time(at.as_nanos());
         let sent = sent.filter(|_| !self.spec.sent_elsewhere && !self.spec.untimed);
@@ -115,8 +115,8 @@ impl ReceiverLane {
             && self.send_times.rules_out_copy(number, found.tag)
     }
 
-    /// Returns whether frame `number` can have been sent `elapsed` after T. Checked only where numbers jump: one
-    /// impossible number would make all frames below it late.
+    /// Returns whether frame `number` can have been sent by `elapsed` after the start of the run. Checked only where
+    /// numbers jump: one impossible number would make all frames below it late.
     fn is_number_plausible(&self, number: u64, elapsed: Nanos) -> bool {
         if self.window.distance_ahead(number) < NUMBER_JUMP_FRAMES {
             return true;

@@ -1,13 +1,14 @@
 //! Send times of a stream's frames: a sender sends them in the order of their numbers.
 //!
 //! The mark of a tag fits another run's key once in 65 536 times. If that run has the same plan, such a frame looks
-//! like a copy of an old frame of this run, except that it was sent later than the frames after that one.
+//! like a copy of an old frame of this run. Its send time tells the difference: it is later than the send times of the
+//! frames that followed the old frame.
 
 use packetrig_wire::tag::{FrameTag, TagForm};
 
 /// Frames that share one remembered send time.
 const FRAMES_PER_SEND_TIME_BLOCK: u64 = 1024;
-/// Blocks that are remembered: as many as the window recognises copies in.
+/// Number of remembered blocks: together they have as many frames as the window in which copies are recognised.
 const REMEMBERED_SEND_TIME_BLOCKS: usize = 64;
 /// Upper bound of how far stamps of one sender are out of order.
 const MAX_STAMP_DISORDER_NS: i64 = 100_000_000;
@@ -39,7 +40,8 @@ impl SendTimes {
         }
     }
 
-    /// Returns whether a frame seen before cannot come again with this tag. Uses the sender's clock only.
+    /// Returns whether a frame with this tag cannot be a copy of frame `number`: it was sent later than the frames that
+    /// followed frame `number`. Compares only times of the sender's clock.
     pub(super) fn rules_out_copy(&self, number: u64, tag: FrameTag) -> bool {
         let oldest = self.newest.saturating_sub(REMEMBERED_SEND_TIME_BLOCKS as u64 - 1);
         let next = (number / FRAMES_PER_SEND_TIME_BLOCK + 1).max(oldest);

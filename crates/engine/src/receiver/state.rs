@@ -98,7 +98,7 @@ impl ReceiverState {
         self.elsewhere.extend(elsewhere.into_iter().map(UnexpectedStream::new));
         self.elsewhere_of = index_by_number(self.elsewhere.iter().map(UnexpectedStream::stream_number));
         let all = self.lanes.len() + streams.len();
-        // The list grows here and not while frames are received: the hot path allocates nothing.
+        // The buffers grow here and not while frames are received: the hot path allocates nothing.
         let longest = max_header_len(&streams).max(self.scratch.len());
         self.scratch.resize(longest, 0);
         self.lanes.extend(streams.into_iter().map(|spec| ReceiverLane::new(spec, all)));

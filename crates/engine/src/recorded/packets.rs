@@ -10,7 +10,7 @@ use std::io::{self, Read};
 /// Size of the buffer; an incomplete packet is moved to the front before the next read.
 const PACKET_BUFFER_BYTES: usize = 2 * MAX_NEEDED;
 
-/// End of a file.
+/// Where the reading of a file ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileEnding {
     /// After its last packet.
@@ -34,12 +34,12 @@ pub struct RecordedPackets {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// Offset of `end` in the file; beyond `size` if something incomplete was skipped.
+    /// Offset of `end` in the decompressed bytes; beyond their end if something incomplete was skipped.
     position: u64,
 }
 
 impl RecordedPackets {
-    /// Starts at the beginning of a file that can be read again from there.
+    /// Starts at the beginning of `file`, which must be a regular file: its size tells where its bytes end.
     pub fn new(file: File) -> io::Result<Self> {
         let size = file.metadata()?.len();
         let source = RecordedBytes::new(file)?;

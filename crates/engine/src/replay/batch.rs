@@ -18,7 +18,7 @@ pub(super) struct BatchEntry {
     pub(super) place: Option<TagPlace>,
 }
 
-/// Frames one after another.
+/// A batch: frames in the order of the file, in one buffer.
 #[derive(Debug)]
 pub(super) struct FrameBatch {
     bytes: Vec<u8>,

@@ -137,8 +137,8 @@ impl PlayedRecording {
         Some(written.len)
     }
 
-    /// Returns the frames due before `elapsed` since the start, with `sent` of them already sent. To be called
-    /// after sending has ended.
+    /// Returns the number of frames due before `elapsed` since the start, of which `sent` have been sent. To be called
+    /// after sending has ended, because it may discard the rest of the recording.
     pub(crate) fn frames_due_before(&mut self, timeline: &StreamTimeline, sent: u64, elapsed: Nanos) -> u64 {
         match self.timing {
             ReplayTiming::Even => timeline.frames_due_before(elapsed),

@@ -113,7 +113,8 @@ impl ReplayPlayer {
         Some(written)
     }
 
-    /// Counts and discards the frames that are due before `elapsed` since the start.
+    /// Counts and discards the frames that are due before `elapsed` since the start, as far as they have been read from
+    /// the file.
     pub(crate) fn discard_frames_due_before(&mut self, elapsed: Nanos) -> u64 {
         let mut frames = 0;
         while matches!(self.peek_frame(), NextFrame::Due(due) if due < elapsed) {

@@ -20,14 +20,15 @@ const VLAN: [u8; 2] = [0x81, 0];
 pub struct ReplaySurvey {
     /// Facts that a plan needs.
     pub facts: RecordingFacts,
-    /// Frames that are too short for a tag.
+    /// Frames that have no room for a tag.
     pub untaggable: u64,
     /// Packets that cannot be replayed.
     pub skipped: SkippedPackets,
     pub ending: FileEnding,
 }
 
-/// Reads all of `path` in constant memory. Fails for a file without frames that can be replayed.
+/// Reads all of `path` in constant memory. Fails if no frame can be replayed, or if packets of the file were merged
+/// from several packets on the wire.
 pub fn survey_file(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, Error> {
     let file = File::open(path).map_err(|error| recording_error(path, error))?;
     // A pipe could be surveyed, but not read again for the replay.

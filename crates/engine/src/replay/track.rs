@@ -50,7 +50,8 @@ impl ReplayTrack {
         &self.recording
     }
 
-    /// Returns the second in which tagged frame `number` was due, if this sender has already sent it.
+    /// Returns the second of the run in which tagged frame `number` was due. For a frame that was not sent yet, this is
+    /// the latest second in which a frame was due so far.
     pub fn due_second_of_sent_frame(&self, number: u64) -> u64 {
         // The numbers increase with the seconds, and unknown seconds hold the maximum.
         let begun = self.seconds.partition_point(|first| first.load(Ordering::Relaxed) <= number);
@@ -68,7 +69,7 @@ impl ReplayTrack {
         end.max(from)
     }
 
-    /// Returns the remarks for the result, and whether each of them matters.
+    /// Returns the remarks for the result, and whether each of them affects the result.
     pub fn remarks(&self) -> Vec<(String, bool)> {
         let remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> =

@@ -66,7 +66,7 @@ impl PortPartFault {
     }
 }
 
-/// Counts of a local port.
+/// Results of a local port.
 pub(super) struct PortOutcome {
     pub(super) port: usize,
     pub(super) info: PortInfo,
@@ -259,7 +259,7 @@ impl RigAccount<'_> {
         if !unchecked.is_empty() {
             doubts.add_caveat(
                 CaveatKind::NotMeasured,
-                format!("could not be checked: {}", unchecked.join("; ")),
+                format!("could not be checked, because a counter is missing: {}", unchecked.join("; ")),
                 false,
             );
         }

@@ -29,7 +29,7 @@ pub(super) struct RigChange {
     own: BTreeMap<usize, StreamContinuation>,
     /// New plan, to be applied with the announcement.
     growth: Option<RigGrowth>,
-    /// Announced time of the change, from T.
+    /// Announced time of the change, from the start of the run.
     origin: Option<Nanos>,
 }
 
@@ -62,7 +62,7 @@ impl StreamContinuation {
 impl SteeredPlane for TestRig {
     fn apply_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error> {
         self.require_steerable()?;
-        // If a held change never began, its streams would stay held.
+        // An earlier change that was held and never began is undone first: otherwise its streams would stay held.
         self.undo_change()?;
         match steer {
             PlanChange::Start(_) | PlanChange::Resume(_) | PlanChange::Replan(_) => {
@@ -201,7 +201,8 @@ impl TestRig {
         Ok(RigChange { own, growth: None, origin: None })
     }
 
-    /// Holds the sent streams with changed rates or sizes; the other streams get their change when they start again.
+    /// Holds the streams that are being sent and whose frames or schedule change. Other streams get their change when
+    /// they start again.
     fn hold_changed_streams(&mut self, growth: &PlanGrowth) -> Result<RigChange, Error> {
         // The growth is compiled before any stream is held: an impossible plan must not interrupt the traffic.
         let growth = self.compile_growth(growth)?;
@@ -268,8 +269,8 @@ impl TestRig {
         Ok(())
     }
 
-    /// Builds the segment of a stream that another node sends. Its time is only as exact as this node knows it, which
-    /// is enough to assign a lost frame to a second.
+    /// Builds the segment of a stream that another node sends. This node knows its time only roughly, which is enough
+    /// to assign a lost frame to a second.
     fn build_remote_segment(&mut self, held: &HeldStream, origin: Nanos) -> Result<StreamSegment, Error> {
         let HeldStream { stream, number, index, mac } = *held;
         // Another node must not decide what this node sends or to which address it sends.

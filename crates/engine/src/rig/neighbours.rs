@@ -20,7 +20,7 @@ const NEIGHBOUR_CHECK_INTERVAL: Nanos = Nanos::from_millis(10);
 /// Time limit for the answer to a ping.
 const PING_TIMEOUT: Nanos = Nanos::from_millis(3_000);
 
-/// A ping in progress.
+/// Identifies a ping: the port that sends it, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PingId {
     port: usize,
@@ -49,7 +49,8 @@ pub(super) struct RequestedPing {
 const MAX_REPORTED_PINGS: usize = 256;
 
 impl TestRig {
-    /// Sends echo requests. An unknown source is an error for all of them.
+    /// Starts the pings whose source is on this node. An unknown source is an error, but the pings before it in the
+    /// list have been started by then.
     pub(super) fn send_pings(&mut self, pings: &[PingRequest]) -> Result<(), Error> {
         // All targets are checked before the first request is sent.
         for ping in pings.iter().filter(|ping| !self.is_source_on_other_node(&ping.source)) {
@@ -81,7 +82,7 @@ impl TestRig {
         elsewhere.any(|of| of.name == source || of.addresses.iter().any(|address| address.name == source))
     }
 
-    /// Collects the outcomes of the pings.
+    /// Returns the number of each ping and whether it succeeded; `None` while it is in progress.
     pub(super) fn poll_pings(&mut self) -> Result<Vec<(u64, Option<bool>)>, Error> {
         for place in 0..self.pings.len() {
             let Some(id) = self.pings[place].id else { continue };
@@ -96,8 +97,8 @@ impl TestRig {
         Ok(self.pings.iter().map(|ping| (ping.number, ping.succeeded)).collect())
     }
 
-    /// Returns the neighbours that this rig's interfaces ask for, one for each interface and gateway, at most
-    /// about 100 ms old.
+    /// Returns the gateways of this rig's interfaces, each with its MAC address if that is known, one entry for each
+    /// interface and gateway. The states are at most about 100 ms old.
     pub fn neighbour_states(&self) -> Vec<NeighbourState> {
         let found = self.list_found_neighbours();
         let mut states = Vec::new();
@@ -132,8 +133,8 @@ impl TestRig {
         Ok(())
     }
 
-    /// Permits emulated interfaces to find their neighbours before the first lease, for as long as
-    /// getting ready may take.
+    /// Permits emulated interfaces to find their neighbours before the first lease, for as long as arming the ports and
+    /// waiting for that lease may take.
     pub(super) fn permit_neighbour_requests(&mut self) -> Result<(), Error> {
         for host in self.running_ports.iter_mut().filter_map(|running| running.host.as_mut()) {
             host.run_on_worker(|host| host.permit_sending_for(RESOLVE_TIMEOUT + FIRST_LEASE_TIMEOUT))?;

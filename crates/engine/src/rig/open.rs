@@ -95,7 +95,7 @@ impl std::fmt::Debug for OpenPort {
 
 /// Opens ports, several in parallel.
 pub trait PortOpener: Sync {
-    /// Opens one port. `largest` is the largest frame that will be sent from it.
+    /// Opens one port. `largest` is the largest frame that will be sent from it, or `None` if it sends nothing.
     fn open_port(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error>;
 }
 
@@ -185,9 +185,12 @@ impl MachinePorts {
                 self.close_kept_port(port);
                 pktgen::open_port(port, options)
             }
-            Some(_) => {
-                let why =
-                    format!("{REQUESTED_BACK_END_REASON}: AF_PACKET rings work with every kernel and card");
+            Some(back_end) => {
+                let why = if back_end == BackEnd::Packet {
+                    format!("{REQUESTED_BACK_END_REASON}: AF_PACKET rings work with every kernel and card")
+                } else {
+                    format!("{} only sends, and this port only receives", back_end.name())
+                };
                 self.open_packet_port(port, of_rings, why)
             }
             None if self.steered => self.open_packet_port(

@@ -17,8 +17,8 @@ use packetrig_units::MonoTime;
 
 /// Ports and workers prepared for one run. Dropping it stops everything and closes the ports.
 pub trait DataPlane: SteeredPlane {
-    /// Finds the neighbours that streams await (in a steered run when the streams begin), starts the receivers, then
-    /// the senders; returns when each receiver is receiving. Sends no test traffic.
+    /// Finds the neighbours that streams await (a steered run does this when the streams begin), starts the receivers,
+    /// then the senders; returns when each receiver is receiving. Sends no test traffic.
     fn arm_ports(&mut self) -> Result<(), Error>;
     /// Starts the schedules at `at`.
     fn start_at(&mut self, at: MonoTime);
@@ -60,7 +60,7 @@ pub trait SteeredPlane {
     /// fails now, and leaves the run as it was.
     fn hold_for_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error>;
     /// Second step: announces the segments that follow to the local receivers; adds new streams, stops removed ones.
-    /// `held` is the report of all rigs, `at` their common time.
+    /// `held` lists the held streams of all rigs; `at` is the time of the change, which is the same for all rigs.
     fn announce_change(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error>;
     /// Third step: continues the streams that are sent here, at `at` if that is in the future.
     fn begin_change(&mut self, at: Option<MonoTime>) -> Result<(), Error>;

@@ -98,7 +98,7 @@ pub(super) fn check_frame_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Res
             PlanProblem::error(
                 format!("flows[{}].size", stream.flow),
                 format!(
-                    "frames of {} B are too long for port `{}` ({}), which sends at most {} B",
+                    "frames of {} B are too long for port `{}` ({}), which carries at most {} B",
                     largest.bytes(),
                     info.name,
                     info.location,

@@ -154,7 +154,7 @@ impl RunningPort {
         Ok(())
     }
 
-    /// Ends the emulated interfaces. Only test frames are counted after this.
+    /// Ends the emulated interfaces. After this they neither answer nor send requests.
     pub(super) fn stop_device_host(&mut self) -> Result<(), Error> {
         let Some(mut host) = self.host.take() else { return Ok(()) };
         // The worker ends first, then the machine: `stop_and_drain` sends the pending frames on this thread.
@@ -191,7 +191,8 @@ impl RunningPort {
         self.hold.device_site()
     }
 
-    /// Arms the receiver. In a steered run, where streams may be added later, it works from the beginning.
+    /// Arms the receiver and starts its worker, even if the port receives no stream. A steered run needs a back end to
+    /// which streams can be added later.
     pub(super) fn arm_receiver(
         &mut self,
         key: TagKey,

@@ -15,7 +15,7 @@ const BURST_SEPARATION: Nanos = Nanos::from_millis(10);
 /// Maximum number of bursts that are stored separately. Beyond it, neighbours are joined.
 const MAX_STORED_BURSTS: usize = 512;
 
-/// Bursts of a sender.
+/// Bursts of frames that left ahead, in the order of time.
 #[derive(Clone, Debug)]
 pub(crate) struct AheadBurstLog {
     bursts: Vec<SentAheadBurst>,
@@ -75,11 +75,11 @@ impl AheadFrameDetector {
     /// Checks a frame that was due at `due` and leaves now.
     pub(crate) fn add_frame(&mut self, due: MonoTime, now: MonoTime) {
         if let Some(before) = self.ahead.take() {
-            // The policer dropped the last frame, so its place is free for this one.
+            // The policer would have dropped the last frame, so that frame uses up no capacity.
             self.bar = self.bar.saturating_sub(due.since(before));
         }
         let late = now.since(due);
-        // GCRA: a frame conforms if it comes at most the tolerance before its place.
+        // GCRA: a frame conforms if it is at most the tolerance early.
         if late + SPACING_TOLERANCE >= self.bar {
             self.bar = self.bar.max(late);
         } else {

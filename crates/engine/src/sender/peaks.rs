@@ -6,11 +6,12 @@ use packetrig_units::{MonoTime, Nanos, clamp_to_u64, remainder_as_usize};
 /// Number of slots of a time window. A peak is exact to one slot.
 const SLOTS_PER_WINDOW: usize = 10;
 
-/// The most frames within one length of time, counted in tenths of it.
+/// Finds the largest number of frames within a time window. The frames are counted in slots, tenths of the window.
 #[derive(Clone, Debug)]
 struct SendingPeakWindow {
+    /// Length of a slot.
     part: Nanos,
-    /// Frames of the latest parts, each at its number modulo [`SLOTS_PER_WINDOW`].
+    /// Frames of the latest slots, each at its slot number modulo [`SLOTS_PER_WINDOW`].
     parts: [u64; SLOTS_PER_WINDOW],
     /// Number of the latest slot.
     latest: u64,
@@ -26,8 +27,8 @@ impl SendingPeakWindow {
 
     fn add_frames(&mut self, at: MonoTime, frames: u64) {
         let number = at.as_nanos() / self.part.as_u64();
-        // No frame left between the latest part and this one. At most all ten parts have to be cleared,
-        // however long the gap was.
+        // No frame left between the latest slot and this one. At most all ten slots have to be cleared, however long
+        // the gap was.
         let passed = number.saturating_sub(self.latest).min(SLOTS_PER_WINDOW as u64);
         for old in number.saturating_sub(passed) + 1..=number {
             self.sum -= std::mem::take(&mut self.parts[remainder_as_usize(old, SLOTS_PER_WINDOW)]);

@@ -18,7 +18,7 @@ impl FaultChance {
         Self { at: positions.into_iter().collect(), per_million: 0 }
     }
 
-    /// Faults with this probability for each frame.
+    /// Applies faults at random: to this many of a million frames on average.
     pub const fn per_million(per_million: u32) -> Self {
         Self { at: BTreeSet::new(), per_million }
     }

@@ -190,7 +190,8 @@ impl SimulatedLink {
         true
     }
 
-    /// Returns the next time at which the link acts by itself; never later than `now` if it waits for the receiver.
+    /// Returns the next time at which something happens on the link. If a frame has arrived and waits for the receiver,
+    /// this time is not later than `now`.
     pub(super) fn next_event(&self, now: MonoTime) -> Option<MonoTime> {
         let arrival = self.flights.peek().map(|Reverse((arrival, ..))| *arrival);
         let deadlines = self.held.iter().map(|held| held.deadline);

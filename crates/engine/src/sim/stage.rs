@@ -43,7 +43,8 @@ impl SimulationStage<'_> {
         self.senders.iter_mut().for_each(|sender| sender.apply_control(control));
     }
 
-    /// Runs until `until`, or until the senders are done and no frame is in flight. Returns whether that is the case.
+    /// Runs until `until`, or until nothing is left to happen. Returns true if all senders are done and no frame is in
+    /// flight.
     pub fn run_until(&mut self, until: MonoTime) -> Result<bool, Error> {
         loop {
             let now = self.clock.now();
@@ -91,7 +92,7 @@ impl SimulationStage<'_> {
             // The links determine when to look again.
             round.busy |= receiver.receive_arrivals(now)? == NextStep::Busy;
         }
-        // A frame was ready now but was not taken: the loop looks again soon.
+        // An event that is due now has not been handled in this round: the loop looks again soon.
         let events = self.links.iter().filter_map(|link| link.lock_link().next_event(now));
         let events = events.map(|at| if at > now { at } else { now + RING_POLL_INTERVAL });
         round.next = events.chain(round.next).min();

@@ -32,7 +32,7 @@ pub struct FrameHeader<'a> {
     pub at: MonoTime,
 }
 
-/// An interface whose headers are read.
+/// Reads the headers of the frames that arrive on one interface.
 #[derive(Debug)]
 pub struct HeaderListener {
     rings: XdpMeter,

@@ -116,7 +116,8 @@ pub(super) struct XdpHold {
 }
 
 impl XdpHold {
-    /// Sends through a socket from now on, because of `reason`.
+    /// Opens a socket and hands it to the transmit half, which then sends through it. `reason` tells why frames do not
+    /// leave as live frames.
     pub(super) fn switch_to_socket(
         &mut self,
         features: XdpFeatures,

@@ -160,7 +160,7 @@ impl CompiledTables {
                 };
                 if span > u128::from(u64::MAX) {
                     return Err(
-                        "a random field has a range of more than 2^64 values, but not of all values".into()
+                        "a random field takes more than 2^64 values, but not all values of 128 bits".into()
                     );
                 }
                 let random = FieldValues::with_kind(FieldChangeKind::Random);

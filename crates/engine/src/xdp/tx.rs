@@ -187,7 +187,7 @@ impl LiveSender {
         Ok(())
     }
 
-    /// Adds the frames sent since the last call to the current second.
+    /// Reads the program's counters, and adds what was sent since the last call to series, peaks, bursts and stalls.
     fn count_sent_frames(&mut self, now: MonoTime) {
         let Some(live) = &self.live else { return };
         let Some(start) = self.start else { return };
@@ -410,7 +410,7 @@ impl StreamTx for LiveSender {
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
-        // The program's count first: read after the interface's, it would include frames that the interface lacks.
+        // The program's count is read first: otherwise it could include frames that the interface's count lacks.
         let built = self.live.as_ref().map_or(0, |live| live.read_progress().built);
         let interface = self.meter.read_counters();
         Ok(TxCounters {

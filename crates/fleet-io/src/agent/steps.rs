@@ -65,8 +65,8 @@ impl<E: Endpoint> AgentShell<'_, E> {
         {
             return Err(error.to_fault());
         }
-        // This waits for the first series of clock probes. T and the times of other senders are converted with this
-        // fit, so the controller gets it before it confirms a start.
+        // This waits for the first series of clock probes. The start time and the times of other senders are converted
+        // with this fit, so the controller gets it before it confirms a start.
         let clock = self.membership.as_mut().and_then(NodeMembership::compare_clocks);
         if let (Some(clock), Some(head)) = (clock, self.agent.head().cloned()) {
             self.post_to_controller(MessageBody::Clock(head, Box::new(clock)));

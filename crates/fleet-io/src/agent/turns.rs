@@ -10,7 +10,7 @@ pub(super) const MAX_WAIT_DURING_RUN: Nanos = Nanos::from_millis(10);
 const MAX_WAIT_WITHOUT_RUN: Nanos = Nanos::from_millis(200);
 /// Shortest time between two checks whether senders are done.
 const MIN_SENDER_CHECK_INTERVAL: Nanos = Nanos::from_millis(1);
-/// The agent notices the end of the senders within this fraction of the time for which they have been sending. So a
+/// The agent notices the end of the senders after at most their sending time divided by this number. So a
 /// short run ends without delay, and a long run needs few checks.
 const SENDER_CHECK_DIVISOR: u64 = 64;
 

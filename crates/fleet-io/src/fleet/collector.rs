@@ -90,7 +90,7 @@ pub struct PartContents {
     pub elsewhere: Vec<String>,
 }
 
-/// How a node's part ended that has no result.
+/// End of a node's part without a result: the reason, and the last known counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnfinishedPart {
     pub reason: Option<String>,
@@ -187,7 +187,7 @@ impl SegmentCollector {
         ignore_failure(self.wanted.send(run.clone()));
     }
 
-    /// Returns whether no result waited for this controller at the last check.
+    /// Returns whether no result waited for this controller when the collector last checked.
     pub(super) fn is_drained(&self) -> bool {
         self.is_drained.load(Ordering::Acquire)
     }
@@ -248,7 +248,7 @@ fn take_waiting_segments<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDeliver
 
 /// Returns events for the segments that the fabric refused, and for the problems that it met, since the last call.
 fn take_refusal_events<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
-    let why = "they are not signed with the key of that node";
+    let why = "they have no valid name, or no valid signature of that node";
     let refused = incoming.take_refused_counts().into_iter();
     let refused = refused.map(|(node, count)| CollectorEvent::Refused { node, count, why: why.to_owned() });
     let mut events: Vec<CollectorEvent> = refused.collect();
@@ -310,7 +310,7 @@ fn confirmed_events(
             // The segment is stored, but the fabric may deliver it again. Storing it twice does no harm.
             (Err(error), _) => {
                 events.push(CollectorEvent::Trouble(format!(
-                    "part {id} of the results was stored, but the message server could not be told: {error}"
+                    "part {id} of the results was stored, but the message server was not informed: {error}"
                 )));
             }
             (Ok(()), Err(ResultStoreError::Unreadable(why) | ResultStoreError::ForNow(why))) => {

@@ -16,7 +16,7 @@ const COMMIT_TIME_FACTOR: u64 = 4;
 /// Minimum lead time beyond the guard.
 const MIN_START_MARGIN: Nanos = Nanos::from_millis(15);
 
-/// The latest commits, newest first.
+/// Commit times of the latest runs, newest first.
 #[derive(Debug, Default)]
 pub(super) struct CommitTimes(VecDeque<Nanos>);
 

@@ -80,7 +80,7 @@ where
         begin_run(&self.store, self.fleet.controller(), options, document, size)
     }
 
-    /// Takes the nodes of a run, and ends the runs that earlier controllers left on them; returns the reports
+    /// Takes the leads of a run's nodes, and ends the runs that earlier controllers left on them; returns the reports
     /// of these ended runs.
     pub fn lead_run_nodes(
         &mut self,
@@ -129,7 +129,8 @@ where
         Ok(theirs.map(|left| left.run.clone()).collect())
     }
 
-    /// Ends every run with a dead controller; returns the reports of the runs in this catalogue.
+    /// Ends every unfinished run with a dead controller; returns the reports of the runs in this catalogue. A run of
+    /// another catalogue is only released on its nodes.
     pub fn end_unfinished_runs(&mut self, on_event: RunEventCallback<'_>) -> Result<Vec<RunReport>, Error> {
         let mut reports = Vec::new();
         let unfinished = self.store.unfinished_runs()?;

@@ -83,7 +83,8 @@ impl std::fmt::Debug for FetchUser<'_> {
     }
 }
 
-/// Fetches a capture to `target`. An existing file is compared by its hash, and fetched again only if it differs.
+/// Fetches a capture to `target`. An existing file is compared by its hash. If it differs, it is removed and fetched
+/// again.
 pub fn fetch_capture(
     node: &mut dyn CaptureAnswers,
     capture: &CaptureName,

@@ -1,7 +1,7 @@
 //! Takes and gives back the leads of nodes. A controller leads all nodes of its run together.
 //!
-//! Invariant: no message about a run goes to a node whose lead this controller does not have. While it waits for nodes,
-//! it has no lead, so two controllers cannot block each other.
+//! Invariant: this controller sends no command to a node that it does not lead. While it waits for nodes, it has no
+//! lead, so two controllers cannot block each other.
 
 use super::leftovers::LeftoverRun;
 use super::record_writer::RecordWriter;
@@ -25,7 +25,7 @@ use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
-/// Number of failed accesses to the records after which a claim fails.
+/// Maximum number of unanswered accesses to the records that a claim tolerates.
 const MAX_RECORD_FAILURES: u32 = 3;
 /// Time to wait for nodes before places for the plan's ports are searched again, because other nodes may have joined.
 const PLACE_SEARCH_RETRY_WAIT: Nanos = Nanos::from_secs(3);
@@ -150,7 +150,7 @@ where
     }
 
     /// Waits until it is certain that this controller's term has not ended. After a pause of the process, only its next
-    /// refresh shows whether another controller has ended the term.
+    /// refresh shows whether another controller has ended the term. Fails if it has, or if no refresh succeeds.
     pub(super) fn await_leadership(&self) -> Result<(), Error> {
         for _ in 0..MAX_REFRESH_CHECKS {
             self.fail_if_leadership_lost()?;
@@ -162,8 +162,8 @@ where
         Err(fabric::Error::Unanswered("this controller could not refresh its record".to_owned()).into())
     }
 
-    /// Finds the nodes whose leads by other controllers prevent the plan; `None` if the plan could not run even without
-    /// other controllers. For ports by label, other nodes with the label may become free instead.
+    /// Finds the nodes that the plan lacks because other controllers lead them; `None` if the plan could not
+    /// run even without other controllers. For ports by label, other nodes with the label may become free instead.
     fn find_blocking_nodes(
         &mut self,
         plan: &Plan,

@@ -54,8 +54,8 @@ impl PresenceDirectory {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    /// Returns whether this controller runs; `None` if it keeps its lock file in another place, or the
-    /// file cannot be checked.
+    /// Returns whether this controller runs; `None` if its lock file is on another host or in another directory, or
+    /// cannot be checked.
     pub(super) fn is_controller_present(&self, controller: &ControllerIdentity) -> Option<bool> {
         // The name comes from a record of the fleet, and must not lead to a file elsewhere.
         let is_name = controller.controller.bytes().all(|byte| byte.is_ascii_alphanumeric());

@@ -220,7 +220,7 @@ impl RunResultStore {
         completed
     }
 
-    /// Ends the current run without a report. Returns the captured files that were kept, if there are any.
+    /// Ends the current run without a report. Returns the captures and segments that were kept, if there are any.
     pub fn abandon_run(&self) -> Result<Option<KeptRun>, Error> {
         let mut slot = self.lock_store();
         let draft = slot.draft.take();
@@ -285,7 +285,7 @@ impl ResultStoreState {
         batch.store_segments()
     }
 
-    /// Decides what the fabric is told about a segment; `Ok` confirms it. If a segment with other bytes is stored
+    /// Decides the answer to the fabric about a segment; `Ok` confirms it. If a segment with other bytes is stored
     /// under its name, the node's disk has lost its contents: the first bytes count, and the node need not send the
     /// segment again. A segment beyond a quota stays on its node, which gets no higher watermark.
     fn answer_segment(
@@ -344,7 +344,8 @@ impl ResultStoreState {
         self.draft.as_ref().filter(|draft| draft.run_id() == run && self.is_participating(node))
     }
 
-    /// Returns a node's part in the current run, once it is stored to its end. It is assembled only once.
+    /// Returns the contents of a node's part in the current run; empty until the part is stored to its end. The part is
+    /// assembled only once.
     fn part_contents(&mut self, run: &RunId, attempt: u32, node: &NodeName) -> Result<PartContents, Error> {
         let part = (attempt, node.clone());
         // A complete part does not change. Without this, each repeated segment would cause all segments to be read
@@ -395,7 +396,7 @@ fn quota_doubt(node: &NodeName, share: StoredRunShare) -> Option<String> {
     })
 }
 
-/// End of a node that kept no result, with its last counts.
+/// Returns the end of a node's part without a result, with its last counts.
 fn unfinished_part(gathered: &GatheredPart) -> UnfinishedPart {
     UnfinishedPart {
         reason: gathered.end.as_ref().and_then(|end| end.reason.clone()),

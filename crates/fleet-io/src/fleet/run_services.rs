@@ -30,6 +30,7 @@ enum RecordWriteState {
     /// The record is not written here, because another controller writes it.
     Nothing,
     Record {
+        /// True if the commands after the record let senders start.
         gives_start: bool,
     },
     /// The record is not written, so the command is not sent: it would start senders, which this controller
@@ -62,7 +63,7 @@ pub(super) struct FleetRunServices<'a> {
     /// Parts of the run for each node; `None`: every node gets the whole run.
     shares: Option<NodeShares>,
     senders: StreamSenders,
-    /// Another controller writes the run's record.
+    /// True if the run's record is left as it is.
     writes_no_record: bool,
 }
 

@@ -1,10 +1,10 @@
 //! Computes the part of a run that each of its nodes needs.
 //!
-//! If every node received everything, the traffic would grow with the square of the fleet: each of 10 000
+//! If every node received everything, the traffic would grow with the square of the number of nodes: each of 10 000
 //! nodes would read about 10 000 ports, streams and clocks.
 //!
-//! Invariant: a node gets all items that it takes
-//! part in. Placeholders replace all other items, so that indices stay the same.
+//! Invariant: a node gets all ports, streams and clock fits that concern it. Placeholders replace all other ports and
+//! streams of the plan, so that indices stay the same.
 
 use packetrig_fleet::message::{NodeReply, RunPreparation, SentTotal};
 use packetrig_plan::{Plan, PlanPart, PlanParts};

@@ -1,4 +1,4 @@
-//! Converts the outcome of a line to its row in the report.
+//! Converts the outcome of a probe line to its row in the report.
 
 use super::ready::ChosenMechanism;
 use packetrig_probe::BudgetExceeded;
@@ -39,7 +39,7 @@ impl SessionClock {
         let widest = if before.bound_ns > after.bound_ns { before.bound_ns } else { after.bound_ns };
         OwnClock {
             offset_ns: after.offset_ns,
-            // If the wall clock was set in between, it is unknown which stamps are before and which after that.
+            // If the wall clock was set in between, it is unknown which timestamps are before and which after that.
             bound_ns: widest.saturating_add(after.offset_ns.abs_diff(before.offset_ns)),
             error_ns: Some(0),
         }

@@ -37,7 +37,7 @@ pub(super) struct PermittedProbeLine {
     pub(super) permitted: PermittedTarget,
 }
 
-/// A port whose probes may be answered.
+/// A port that may get answers to its probes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PermittedAsker {
     pub(super) port: usize,
@@ -120,8 +120,8 @@ fn check_interface(
     }
 }
 
-/// Selects the lines and askers of a port whose addresses the permit for probes allows. Adds a refusal
-/// for each other one.
+/// Selects the lines and askers of a port with addresses that the permit for probes allows. Adds a refusal for each
+/// of the others.
 pub(super) fn select_permitted_peers(
     probes: &ProbePlan,
     port: usize,

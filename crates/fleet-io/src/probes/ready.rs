@@ -26,7 +26,7 @@ use std::thread;
 /// that does not answer.
 const AT_ONCE: usize = 32;
 
-/// The lines of a port, ready or not.
+/// The lines of a port that are ready to be sent, and the results of the lines that could not be prepared.
 pub(super) struct ReadyProbeLines {
     pub(super) senders: Vec<ReadyProbeSender>,
     pub(super) failed: Vec<ProbeLineResult>,
@@ -51,7 +51,7 @@ pub(super) struct ReadyProbeLine {
     pub(super) way: ProbePath,
     pub(super) dispatcher: ReleaseDispatcher,
     pub(super) departures: ProbeLineDepartures,
-    /// Time from T to the beginning of the line.
+    /// Time from the start of the run to the beginning of the line.
     pub(super) shift: Nanos,
     pub(super) mechanism: ChosenMechanism,
 }
@@ -296,7 +296,8 @@ pub(super) fn engine_error(error: packetrig_probe_io::Error) -> Error {
     }
 }
 
-/// Chooses the mechanism that the plan names, or the best one by a calibration of this kernel and driver.
+/// Chooses the mechanism that the plan names; otherwise spinning for an estimator's trains, and for other probes the
+/// best one by a calibration of this kernel and driver.
 fn choose_mechanism(probes: &ProbePlan, port: &OwnProbePort, policy: &ProbePolicy) -> ChosenMechanism {
     if let Some(mechanism) = probes.mechanism.as_ref().and_then(|name| name.parse().ok()) {
         return ChosenMechanism { mechanism, why: "asked for".to_owned() };

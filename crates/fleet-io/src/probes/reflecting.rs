@@ -91,7 +91,7 @@ impl Drop for RunningReflector {
     }
 }
 
-/// Counts the requests of each asking port.
+/// Decides which requests may be answered, and counts the requests of each asking port.
 struct RequestsByAsker {
     /// The port that answers.
     at: usize,

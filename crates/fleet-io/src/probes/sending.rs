@@ -1,4 +1,5 @@
-//! The threads that send the probes of a port: they wait for T, send by their schedules, and listen for answers.
+//! The threads that send the probes of a port: they wait for the start time, send by their schedules, and listen for
+//! answers.
 //!
 //! Invariant: a sender that finds the lease expired ends for good, and reports this reason.
 
@@ -44,7 +45,7 @@ impl SentProbeLines {
     }
 }
 
-/// Shared by a sender's thread and the plane.
+/// Flags and counts that a sender's thread shares with the data plane.
 #[derive(Debug, Default)]
 struct ProbeSenderState {
     stop: AtomicBool,
@@ -82,7 +83,7 @@ pub(super) struct RunningSender {
 }
 
 impl RunningSender {
-    /// Starts a thread for each sender. A sender sends nothing before it knows T.
+    /// Starts a thread for each sender. A sender sends nothing before it knows the start time.
     pub(super) fn start_senders(
         probes: &ProbePlan,
         ready: Vec<ReadyProbeSender>,
@@ -189,7 +190,7 @@ impl ProbeSenderJob {
         })
     }
 
-    /// Waits for T; `None` if the sender is stopped before it gets one.
+    /// Waits for the start time; `None` if the sender is stopped before it gets one.
     fn await_start(&self, started: &Receiver<MonoTime>) -> Option<MonoTime> {
         while !self.is_stopped() {
             match started.recv_timeout(STOP_CHECK_INTERVAL) {

@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 
 /// Writes one result at a time, on its own thread, so that the next configuration need not wait for the disk.
 ///
-/// Invariant: [`Self::wait_until_stored`] returns only when the last result is on the disk.
+/// Invariant: [`Self::wait_until_stored`] returns only when the last result is on the disk, or a remark says that it
+/// could not be saved.
 pub(super) struct ResultKeeperThread {
     /// A separate connection, so that requests do not wait for a commit.
     catalogue: Arc<Mutex<RunCatalogue>>,

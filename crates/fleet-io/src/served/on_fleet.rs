@@ -178,7 +178,7 @@ struct FleetResultKeeper {
 }
 
 impl FleetResultKeeper {
-    /// Ends the current run without a report and deletes its files.
+    /// Ends the current run without a report and deletes its files. If it has captures or segments, these stay.
     fn drop_run_files(&self) {
         match self.store.abandon_run() {
             Ok(None) => {}

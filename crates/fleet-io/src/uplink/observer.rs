@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub struct UplinkStatus {
     /// Attempts of runs that this process took part in.
     pub begun_runs: u64,
-    /// Number of these runs that have a result.
+    /// Number of these attempts that ended with a result.
     pub finished_runs: u64,
     /// Segments that wait for the controller.
     pub waiting_segments: u64,

@@ -1,7 +1,7 @@
 //! Handles changes to a steered run. Each change has a number.
 //!
-//! Invariant: no step of a change is done twice, or before the step that it follows; steps of an
-//! ended change are ignored.
+//! Invariant: no step of a change is done twice, or before the step that it follows; late steps of an
+//! ended change have no effect.
 
 use super::{AgentAction, AgentMachine, AgentState};
 use crate::message::{ChangeOrder, ChangeStep, NodeReply};
@@ -10,7 +10,7 @@ use packetrig_report::outcome::NodeFault;
 use packetrig_units::Blame;
 use std::cmp::Ordering;
 
-/// Progress of a change.
+/// The last step of a change that this agent has answered. A fault means that the step failed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ChangeProgress {
     Held(Vec<HeldStream>, Option<NodeFault>),
@@ -18,7 +18,7 @@ pub(super) enum ChangeProgress {
     Over(Option<NodeFault>),
 }
 
-/// The last change that was ordered. Before the first one it has number 0 and is over.
+/// The last change that this agent has answered. Before the first one it has number 0 and is over.
 #[derive(Clone, Debug)]
 pub(super) struct LastChange {
     pub(super) number: u64,
@@ -114,8 +114,9 @@ impl AgentMachine {
         })
     }
 
-    /// Handles an order that comes while no sender is running. Before T the order is ignored, because the controller
-    /// repeats it. After the senders have stopped, the change can never be made, and the agent reports a fault.
+    /// Handles an order that comes while no sender is running. Before the start the order is ignored, because the
+    /// controller repeats it. After the senders have stopped, the change can never be made, and the agent reports a
+    /// fault.
     fn refuse_change_if_senders_stopped(
         &mut self,
         number: u64,

@@ -14,7 +14,7 @@ pub struct PersistentAgentState {
     pub epoch: u64,
     /// First nonce, far above those of earlier starts of this agent.
     pub nonce: Nonce,
-    /// Longest time for which the node's owner allows senders to run, counted from T.
+    /// Longest time for which the node's owner allows senders to run, counted from the start time.
     pub longest: Option<Nanos>,
 }
 
@@ -94,7 +94,7 @@ impl AgentMachine {
                 self.record_contact(now);
                 let mut actions = vec![AgentAction::Extend(until)];
                 // ARMED is sent only after the first lease has arrived. Otherwise the controller could commit a node
-                // that may not send at T.
+                // that may not send at the start time.
                 actions.extend(self.advance_from_state(
                     &AgentState::Leasing,
                     AgentState::Armed,
@@ -109,7 +109,7 @@ impl AgentMachine {
     fn on_stop_answer(&mut self, head: MessageHead) -> Vec<AgentAction> {
         match self.state {
             AgentState::Running => self.stop_senders(StopReason::Told),
-            // Before T nothing was sent, so there is nothing to account for.
+            // Before the start nothing was sent, so there are no counts to report.
             AgentState::Leasing | AgentState::Armed | AgentState::Waiting { .. } => {
                 self.forget_run(head.clone());
                 vec![AgentAction::Release, AgentAction::Reply(head, NodeReply::Aborted)]
@@ -165,11 +165,12 @@ impl AgentMachine {
         }
     }
 
-    /// Ends a run if its controller is silent, because nobody could stop the run here. Received frames are kept.
+    /// Ends a run with a silent controller, because no other controller would. In a fleet, a run with stopped senders
+    /// is finished and its result goes to the spool. Any other run is released and forgotten.
     pub(super) fn end_without_controller(&mut self) -> Vec<AgentAction> {
         let leased = self.lease.is_some();
-        // Received frames are worth keeping. The totals of other nodes are unknown here, so the final counts use only
-        // this node's own totals.
+        // The counts of received frames are worth keeping. The totals of other nodes are unknown here, so the final
+        // counts use only this node's own totals.
         if leased && let AgentState::Stopped(sent) = &self.state {
             let sent = sent.clone();
             self.stop_lease_renewal();
@@ -186,7 +187,7 @@ impl AgentMachine {
         if spooled { Vec::new() } else { vec![AgentAction::Release] }
     }
 
-    /// Number of stored segments of an attempt that ended without its controller, if this command asks for the result.
+    /// Number of segments of an ended attempt with its result in the spool, if this command asks for the result.
     pub(super) fn stored_segment_count(&self, head: &MessageHead, command: &NodeCommand) -> Option<u64> {
         let asks = matches!(command, NodeCommand::Query | NodeCommand::Stop | NodeCommand::Finish { .. });
         if !asks || head.epoch < self.epoch {
@@ -203,7 +204,7 @@ impl AgentMachine {
         }
         let kept = match self.state {
             AgentState::Spooled(KeptResult::Segments(segments)) if self.head.as_ref() == Some(head) => {
-                // Only results that are safe on the disk count as kept: a result in memory is lost with its run.
+                // Only a result on the disk counts: a result in memory is lost when its run is forgotten.
                 Some(segments)
             }
             _ => None,

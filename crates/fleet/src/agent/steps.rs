@@ -86,9 +86,9 @@ impl AgentMachine {
     }
 
     pub(super) fn commit_start(&mut self, start: MonoTime, guard: Nanos, now: MonoTime) -> Vec<AgentAction> {
-        // A repeated commit finds another state and is only answered: T never moves within an attempt.
+        // A repeated commit finds another state and is only answered: the start time never changes in an attempt.
         if self.state == AgentState::Armed {
-            // In a steered run no stream begins at T.
+            // In a steered run no stream begins at the start time.
             if now + guard >= start && !self.steered {
                 return self.reply_to_controller(NodeReply::Late);
             }
@@ -100,8 +100,8 @@ impl AgentMachine {
     pub(super) fn confirm_start(&mut self, start: MonoTime, now: MonoTime) -> Vec<AgentAction> {
         match self.state {
             AgentState::Waiting { start: own, confirmed: false } if self.is_same_start_time(own, start) => {
-                // The senders need this long to receive T. A refusal makes this node a known split start instead of a
-                // late sender.
+                // The senders need this long to receive the start time. After the refusal the controller reports that
+                // this node did not start. Without it, the node would start late and nobody would know.
                 if now + self.margin >= start && !self.steered {
                     return self.reply_to_controller(NodeReply::Late);
                 }
@@ -110,7 +110,7 @@ impl AgentMachine {
                 actions.extend(self.reply_to_controller(NodeReply::Confirmed));
                 actions
             }
-            // The node had accepted a T, which has passed by now.
+            // The node had accepted a start time, which has passed by now.
             AgentState::Armed => self.reply_to_controller(NodeReply::Late),
             AgentState::Prepared => {
                 self.reply_to_controller(NodeReply::Refused("no start time was committed".to_owned()))
@@ -119,7 +119,7 @@ impl AgentMachine {
         }
     }
 
-    /// True if two times mean the same T.
+    /// True if two times mean the same start.
     fn is_same_start_time(&self, committed: MonoTime, confirmed: MonoTime) -> bool {
         // In a fleet both were converted from the controller's clock, the second one possibly with a better fit.
         let slack = if self.lease.is_some() { MAX_START_TIME_DIFFERENCE } else { Nanos::ZERO };
@@ -128,8 +128,8 @@ impl AgentMachine {
 
     pub(super) fn stop_run(&mut self) -> Vec<AgentAction> {
         match self.state {
-            // The controller sends STOP after T. A node without the confirmation also stops: a controller that was
-            // killed while it confirmed may have reached others. The counts of its receivers are its result,
+            // The controller sends STOP after the start. A node without the confirmation also stops: a controller that
+            // was killed while it confirmed may have reached other nodes. The counts of its receivers are its result,
             // and a later confirmation does not start it any more.
             AgentState::Running | AgentState::Armed | AgentState::Waiting { .. } => {
                 self.stop_senders(StopReason::Told)
@@ -246,16 +246,17 @@ impl AgentMachine {
         match self.state {
             AgentState::Waiting { start, confirmed: true } if now >= start => {
                 self.state = AgentState::Running;
-                // The limit is checked for T, not for now: this tick may come later than T.
+                // The lease is checked for the start time, not for now: this tick may come later.
                 if self.lease.as_ref().is_some_and(|lease| !lease.is_valid_at(start)) {
                     return self.stop_senders(StopReason::NoLease);
                 }
-                // The owner's limit counts from T, not from the preparation.
+                // The owner's limit counts from the start time, not from the preparation.
                 self.stop_at = self.longest.map(|longest| start + longest);
                 self.reply_to_controller(NodeReply::Started)
             }
             AgentState::Waiting { start, confirmed: false } if now >= start && !self.steered => {
-                // T has passed without a confirmation. The node still receives and is ready for another attempt.
+                // The start time has passed without a confirmation. The node still receives and is ready for another
+                // attempt.
                 self.state = AgentState::Armed;
                 self.reply_to_controller(NodeReply::Late)
             }

@@ -14,7 +14,7 @@ pub fn check_faults<F: Fabric>(make: impl Fn() -> F) {
     check_call_faults(&FaultyFabric::new(make()));
 }
 
-/// Expects these letters, however slowly they arrive, and nothing more.
+/// Expects these messages, however slowly they arrive, and no other message.
 fn expect_letters<E: Endpoint>(at: &mut E, wanted: &[MessageBody]) {
     let came: Vec<_> = wanted
         .iter()
@@ -29,7 +29,7 @@ fn three_commands() -> [MessageBody; 3] {
     [NodeCommand::Arm, NodeCommand::Query, NodeCommand::Stop].map(command_body)
 }
 
-/// Posts three commands to node `a`, and expects that exactly the wanted letters arrive there.
+/// Posts three commands to node `a`, and expects that exactly the wanted messages arrive there.
 fn post_three_and_expect<E: Endpoint>(from: &mut E, a: &mut E, wanted: &[MessageBody]) {
     for letter in three_commands() {
         post_or_panic(from, &node_name("a"), letter);
@@ -49,7 +49,7 @@ fn check_message_faults<F: Fabric>(fabric: &FaultyFabric<F>) {
     fabric.set_faults(FabricFaults { hold_back: 2, ..FabricFaults::default() });
     post_three_and_expect(&mut from, &mut a, std::slice::from_ref(&arm));
     fabric.set_faults(FabricFaults::default());
-    // The delayed letters arrive first.
+    // The delayed messages arrive first.
     post_three_and_expect(&mut from, &mut a, &[query.clone(), stop.clone(), arm, query, stop]);
 
     fabric.set_faults(FabricFaults { refuse: true, ..FabricFaults::default() });

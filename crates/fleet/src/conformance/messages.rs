@@ -1,4 +1,5 @@
-//! Checks of messages: letters keep their order and are not lost, lost telemetry is counted, names are unique.
+//! Checks of messages: commands and replies keep their order and are not lost, lost telemetry is counted, names are
+//! unique.
 
 use super::{
     FabricTraits, NEVER_REACHED_TIMEOUT, NO_MESSAGE_WAIT, command_body, join_fabric_as_controller,
@@ -7,7 +8,7 @@ use super::{
 use crate::fabric::{Endpoint, Error, Fabric};
 use crate::message::{MessageBody, NodeCommand, NodeName, NodeReply, Nonce};
 
-/// Larger than any queue between sender and receiver.
+/// Number of samples that is larger than any queue between sender and receiver.
 const FLOOD_MESSAGES: u64 = 100_000;
 
 pub(super) fn check_messages<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
@@ -21,7 +22,7 @@ pub(super) fn check_messages<F: Fabric>(traits: FabricTraits, make: impl Fn() ->
     controllers_receive_only_from_chosen_nodes(&make());
 }
 
-/// Two controllers each receive the letters of their own node, and the hellos of all nodes.
+/// Two controllers each receive the replies of their own node, and the hellos of all nodes.
 fn controllers_receive_only_from_chosen_nodes<F: Fabric>(fabric: &F) {
     let names = ["1f", "2e"].map(NodeName::controller_of);
     let mut controllers = names.each_ref().map(|name| join_fabric_or_panic(fabric, name));
@@ -81,8 +82,8 @@ fn commands_arrive_in_order<F: Fabric>(fabric: &F) {
     }
     for (number, letter) in example_commands().enumerate() {
         let got =
-            a.receive_message(NEVER_REACHED_TIMEOUT).unwrap_or_else(|| panic!("letter {number} was lost"));
-        assert_eq!((got.from, got.body), (NodeName::controller(), command_body(letter)), "letter {number}");
+            a.receive_message(NEVER_REACHED_TIMEOUT).unwrap_or_else(|| panic!("command {number} was lost"));
+        assert_eq!((got.from, got.body), (NodeName::controller(), command_body(letter)), "command {number}");
     }
     assert_eq!(a.receive_message(NO_MESSAGE_WAIT), None);
     assert_eq!(

@@ -10,7 +10,7 @@ use std::sync::Arc;
 const PLAN_EACH: Nanos = Nanos::from_millis(1);
 
 impl ControllerMachine {
-    /// Repeats commands that were not answered.
+    /// Repeats the commands that were not answered, if the time for a repetition has come.
     pub(super) fn repeat_unanswered_commands(&mut self, now: MonoTime) {
         if now >= self.repeat_at && !matches!(self.phase, ControllerPhase::Draft | ControllerPhase::Ended(_))
         {

@@ -1,7 +1,7 @@
 //! Computes how long receivers continue after the last frame was sent.
 //!
-//! They listen for the drain time, and longer while frames still arrive: until none has arrived for the drain time, and
-//! for twice the longest measured delay. The limit is ten times the drain time.
+//! They listen for the drain time, or for twice the longest measured delay if that is longer. While frames still
+//! arrive, they go on until none has arrived for the drain time. The limit is ten times the drain time.
 
 use super::{ControllerMachine, ControllerPhase};
 use packetrig_stats::result::CountSample;

@@ -15,7 +15,7 @@ impl ControllerMachine {
             | ControllerPhase::Committing { .. } => {
                 self.cancel_run(RunOutcome::Aborted, now);
             }
-            // Nothing was sent before T. A node that misses the abort stops when its lease is not renewed.
+            // Nothing was sent before the start time. A node that misses the abort stops when its lease is not renewed.
             ControllerPhase::Confirming { start, .. } if !self.has_start_passed(start, now) => {
                 self.cancel_run(RunOutcome::Aborted, now);
             }

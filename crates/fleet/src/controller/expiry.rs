@@ -8,7 +8,7 @@ use packetrig_report::outcome::SPLIT_START_MARK;
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 
-/// Reason in a report for a node without a result. The reason is dropped once the result of the node has arrived.
+/// Reason in a report for a node without a result. If the result arrives later, the reason is replaced.
 pub const RESULT_MISSING: &str = "its result did not arrive";
 
 impl ControllerMachine {
@@ -27,7 +27,8 @@ impl ControllerMachine {
             {
                 self.on_commit_timeout(now);
             }
-            // Nothing begins at T in a steered run, so an acknowledgement may arrive until the deadline to prepare.
+            // In a steered run nothing begins at the start time, so an acknowledgement may arrive until the deadline to
+            // prepare.
             ControllerPhase::Committing { start, .. }
                 if self.preparation.terms.steered && now >= start + self.limits.prepare =>
             {
@@ -65,7 +66,7 @@ impl ControllerMachine {
         }
     }
 
-    /// Fails a steered run whose start some nodes have not confirmed. Nothing was sent, so nothing is lost.
+    /// Fails a steered run if some nodes have not confirmed its start. Nothing was sent, so nothing is lost.
     fn on_steered_start_timeout(&mut self, now: MonoTime) {
         let why = format!("did not confirm the start {SPLIT_START_MARK}");
         let first = self.list_stragglers(PeerProgress::Confirmed, &why).into_iter().next();
@@ -77,7 +78,7 @@ impl ControllerMachine {
     pub(super) fn check_running_deadlines(&mut self, start: MonoTime, now: MonoTime) {
         self.give_up_unconfirmed_nodes(start, now);
         if now >= start + self.limits.start {
-            // A confirmed node starts by itself at T, so a missing report
+            // A confirmed node starts by itself at the start time, so a missing report
             // shows that something is wrong there.
             self.give_up_peers_behind(PeerProgress::Started, "did not start with the others", now);
         }

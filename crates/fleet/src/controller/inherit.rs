@@ -9,7 +9,7 @@ use packetrig_units::Blame;
 use packetrig_units::MonoTime;
 use std::collections::BTreeSet;
 
-/// Reason why such a run is incomplete.
+/// Reason in the report why an inherited run is incomplete.
 const CONTROLLER_LOST_REASON: &str = "the controller of this run was lost";
 
 impl ControllerMachine {
@@ -77,7 +77,7 @@ impl ControllerMachine {
 
     /// Ends the machine, because another controller has taken over: this one sends nothing more.
     pub(super) fn on_deposed(&mut self) {
-        // If a confirmation was sent, some node may start at T although this controller does nothing more.
+        // If a confirmation was sent, some node may start although this controller does nothing more.
         let began = self.has_started() || matches!(self.phase, ControllerPhase::Confirming { .. });
         let text = "another controller has taken over this run".to_owned();
         let outcome = if began {

@@ -4,30 +4,30 @@ use crate::agent::CONFIRM_MARGIN;
 use crate::lease::LeaseTerms;
 use packetrig_units::Nanos;
 
-/// The lead covers the commit, its confirmation, and one more round for a node that is slower than while arming.
+/// The lead time covers the commit, its confirmation, and one more round for a node that is slower than while arming.
 const ROUNDS_BEFORE_START: u64 = 3;
 
 /// Timeouts of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunLimits {
-    /// Time from the decision on T to T, in the first attempt; doubled in each further one.
+    /// Lead time: from the choice of the start time until the start. Doubled in each further attempt.
     pub lead: Nanos,
-    /// Latest time before T for acknowledgements of a commit.
+    /// Acknowledgements of a commit must arrive this long before the start time.
     pub guard: Nanos,
-    /// Minimum time between the confirmation and T: with less left, the controller does not confirm.
+    /// Minimum time between the confirmation and the start time: with less left, the controller does not confirm.
     pub margin: Nanos,
-    /// T is this many times later than arming took, if that is more than `lead`. Zero where the time to arm
-    /// says nothing about messages.
+    /// The lead time is at least this many times the time that arming took. Zero where the time to arm says
+    /// nothing about messages.
     pub arming_rounds: u64,
     /// Maximum number of attempts to start.
     pub attempts: u32,
     /// Time for every node to prepare, and again to arm.
     pub prepare: Nanos,
-    /// Time after T for acknowledgements of the confirmation: a node without one counts as not started.
+    /// Time after the start time for acknowledgements of the confirmation: a node without one counts as not started.
     pub confirm: Nanos,
-    /// Time after T for every node to report that it has started.
+    /// Time after the start time for every node to report that it has started.
     pub start: Nanos,
-    /// Silence of a running node until the controller gives it up.
+    /// Time without a message after which the controller gives up a running node.
     pub silence: Nanos,
     /// Time for senders to stop after the order to stop.
     pub stop: Nanos,
@@ -35,13 +35,13 @@ pub struct RunLimits {
     pub drain: Nanos,
     /// Time for results to arrive.
     pub collect: Nanos,
-    /// Part of that time for results of nodes that were given up.
+    /// Time, within `collect`, for the results of nodes that were given up.
     pub late: Nanos,
     /// Time until an unanswered command is repeated.
     pub repeat: Nanos,
     /// Time until a running node is asked for its progress although it reports: its last reply may have been lost.
     pub query: Nanos,
-    /// Time until an unanswered command is repeated between the decision on T and T.
+    /// Time until an unanswered commit or confirmation is repeated.
     pub insist: Nanos,
     /// Terms of the leases; `None` where nodes cannot outlive the controller.
     pub lease: Option<LeaseTerms>,
@@ -51,8 +51,8 @@ impl RunLimits {
     /// Limits for one node in the controller's own process.
     pub const fn for_local(drain: Nanos) -> Self {
         Self {
-            // Commit and confirmation take well under a millisecond. The remaining lead is for a busy
-            // machine; if it is not enough, each further attempt has twice the lead, the last one 2.5 s.
+            // Commit and confirmation take well under a millisecond. The remaining lead time is for a busy
+            // machine; if it is not enough, each further attempt has twice the lead time, the last one 2.5 s.
             lead: Nanos::from_millis(20),
             guard: Nanos::from_millis(10),
             // 2 ms more than `LOCAL_CONFIRM_MARGIN`: with less time than that, the agent refuses a confirmation.
@@ -76,7 +76,7 @@ impl RunLimits {
         }
     }
 
-    /// Limits for a fleet whose slowest command is acknowledged after `round_trip`.
+    /// Limits for a fleet. `round_trip`: time until the slowest node acknowledges a command.
     pub fn for_fleet(round_trip: Nanos, drain: Nanos) -> Self {
         // Decision 0012 states these figures as multiples of the one-way delay f; a round trip is 2 f.
         let round_trip = round_trip.max(Nanos::from_millis(2));

@@ -1,4 +1,4 @@
-//! Policies for missing nodes: before T the run may exclude them; after T the other nodes stop or continue.
+//! Policies for missing nodes: before the start the run may exclude them; after it the other nodes stop or continue.
 
 use super::peer::{ControllerPeer, PeerProgress};
 use super::{ControllerMachine, ControllerPhase};
@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 /// Policies of the user about missing nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunPolicies {
-    /// Nodes that must be ready at T.
+    /// Nodes that must be ready at the start.
     pub start: StartPolicy,
-    /// Reaction of the other nodes to the loss of a node after T.
+    /// Reaction of the other nodes to the loss of a node after the start.
     pub on_loss: LostNodePolicy,
 }
 
@@ -155,8 +155,8 @@ impl ControllerMachine {
         }
     }
 
-    /// Handles the failure of a node before T, when nothing has been sent: leaves the node out if the policy allows
-    /// this, otherwise the run fails.
+    /// Handles the failure of a node before the start, when nothing has been sent: leaves the node out if the policy
+    /// allows this, otherwise the run fails.
     pub(super) fn on_node_failure_before_start(
         &mut self,
         node: &NodeName,
@@ -164,7 +164,7 @@ impl ControllerMachine {
         what: &str,
         now: MonoTime,
     ) {
-        // Once a confirmation was sent, a new attempt could not take back the old T.
+        // Once a confirmation was sent, a new attempt could not take back the old start time.
         let can_begin_again = matches!(
             self.phase,
             ControllerPhase::Preparing { .. }

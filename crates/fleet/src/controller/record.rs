@@ -16,10 +16,10 @@ pub struct RunRecord {
     pub nodes: Vec<NodeName>,
     /// Nodes that were left out of this attempt.
     pub left_out: Vec<NodeName>,
-    /// T, on the clock of the controller of that epoch.
+    /// Start time, on the clock of the controller of that epoch.
     pub start: Option<MonoTime>,
-    /// Nodes that hold nothing of this run any more: they were absent at its start, or a later controller released them because
-    /// it needed them for another run.
+    /// Nodes that hold nothing of this run any more: nodes that were absent, left-out nodes that have confirmed their
+    /// release, and nodes that a later controller released because it needed them for another run.
     #[serde(default)]
     pub released: BTreeSet<NodeName>,
 }
@@ -43,7 +43,7 @@ impl RunRecord {
     pub const fn is_unfinished(&self) -> bool {
         !self.state.is_final()
     }
-    /// True if a node may have sent something: T was confirmed to at least one node.
+    /// True if a node may have sent something: a start may have been confirmed to at least one node.
     pub fn may_have_sent(&self) -> bool {
         // The record is stored before the first confirmation is sent, so an
         // earlier state proves that none was.

@@ -42,7 +42,7 @@ impl ControllerMachine {
             NodeReply::Prepared { .. } | NodeReply::Armed | NodeReply::Committed if inherited && started => {
                 self.on_missed_start(node, now);
             }
-            // Its acknowledgement of the confirmation arrived after T.
+            // Its acknowledgement of the confirmation arrived after the start time.
             NodeReply::Confirmed if started && progress < PeerProgress::Confirmed => {
                 self.raise_progress_of(node, PeerProgress::Confirmed, now);
             }
@@ -90,8 +90,8 @@ impl ControllerMachine {
         }
     }
 
-    /// Gives up a node that an earlier leader prepared. The node refuses a start if the epoch is later than
-    /// that of its commit, so it can never start and has no result.
+    /// Gives up a node that an earlier controller prepared and that had not started. The node accepts no start from
+    /// a controller of a later epoch, so it can never start and has no result.
     fn on_missed_start(&mut self, node: &NodeName, now: MonoTime) {
         self.mark_node_gone(node);
         self.on_result_unfinished(node);
@@ -240,9 +240,9 @@ impl ControllerMachine {
 
     pub(super) fn on_late_reply(&mut self, node: &NodeName, now: MonoTime) {
         match self.phase {
-            // One late node is enough: T must be the same for all nodes, so all of them get a later T.
+            // A single late node forces a new attempt: the start time is common, so all nodes get a later one.
             ControllerPhase::Committing { .. } => self.start_next_attempt(now),
-            // The node refused the confirmation before T, or T passed without one: no node has started.
+            // The node refused the confirmation, or the start time passed without one: no node has started.
             ControllerPhase::Confirming { .. } if self.awaits_single_local_node() => {
                 self.start_next_attempt(now);
             }
@@ -263,7 +263,7 @@ impl ControllerMachine {
         let what = self.add_overload_note(node, what);
         match self.phase {
             ControllerPhase::Draft | ControllerPhase::Cancelling { .. } | ControllerPhase::Ended(_) => {}
-            // T has passed and only the tick for it is missing: the run counts as running.
+            // The start time has passed and only the tick for it is missing: the run counts as running.
             ControllerPhase::Confirming { start, .. } if self.has_start_passed(start, now) => {
                 self.give_up_node(node, format!("node {node}: {what}"), now);
             }

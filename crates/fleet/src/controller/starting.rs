@@ -1,4 +1,4 @@
-//! Attempts to start: preparation of the nodes, choice of T, and retries if T comes too late for a node.
+//! Attempts to start: preparation of the nodes, choice of the start time, and retries if a node gets it too late.
 
 use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase};
@@ -6,7 +6,8 @@ use packetrig_report::event::RunEventKind;
 use packetrig_report::outcome::{NodeFault, RunState};
 use packetrig_units::{MonoTime, Nanos};
 
-/// Maximum lead. If arming takes longer, the ports are slow, not the messages.
+/// Maximum lead time that is computed from the time to arm. If arming takes longer, the ports are slow, not the
+/// messages.
 const MAX_LEAD: Nanos = Nanos::from_secs(10);
 
 impl ControllerMachine {
@@ -21,16 +22,16 @@ impl ControllerMachine {
         self.broadcast_commands(now);
     }
 
-    /// Decides on T and sends it to the nodes. `arming` is the time that the nodes took to arm.
+    /// Chooses the start time and sends it to the nodes. `arming` is the time that the nodes took to arm.
     pub(super) fn commit_start(&mut self, arming: Nanos, now: MonoTime) {
         // The last lead time was too short for a node, so it is doubled. The limit keeps the shift from overflowing.
         let doublings = self.tries.saturating_sub(1).min(16);
         // Arming is one round of messages with all nodes, on machines as busy as they are now. Two more rounds come
-        // before T, and the second one must not be late anywhere. One round trip, measured on an idle fleet, says too
-        // little about that.
+        // before the start, and the second one must not be late at any node. One round trip, measured on an idle
+        // fleet, says too little about that.
         let rounds = Nanos::new(arming.as_u64().saturating_mul(self.limits.arming_rounds)).min(MAX_LEAD);
         let lead = Nanos::new(self.limits.lead.as_u64() << doublings).max(rounds);
-        // In a steered run no stream begins at T, so the controller need not wait for T.
+        // In a steered run no stream begins at the start time, so the controller need not wait for it.
         let start = if self.preparation.terms.steered { now } else { now + lead };
         self.phase = ControllerPhase::Committing { since: now, start };
         self.enter_state(RunState::Committed);
@@ -45,8 +46,8 @@ impl ControllerMachine {
         self.preparation.terms.steered || now + self.limits.margin + now.since(since) < start
     }
 
-    /// True if the run has started. A steered run sends nothing at T, so it counts as started only when all nodes have
-    /// confirmed: either all of them start or none.
+    /// True if the run has started. A steered run sends nothing at its start time, so it counts as started only when
+    /// all nodes have confirmed: either all of them start or none.
     pub(super) fn has_run_begun(&self, start: MonoTime, now: MonoTime) -> bool {
         if self.preparation.terms.steered {
             return self.have_all_peers_reached(PeerProgress::Confirmed);
@@ -54,13 +55,13 @@ impl ControllerMachine {
         now >= start && (!self.awaits_single_local_node() || now >= self.confirmation_deadline(start))
     }
 
-    /// True if T has passed, so that nodes may have sent something. A steered run sends nothing at T.
+    /// True if the start time has passed, so that nodes may have sent something. A steered run sends nothing then.
     pub(super) fn has_start_passed(&self, start: MonoTime, now: MonoTime) -> bool {
         now >= start && !self.preparation.terms.steered
     }
 
     /// True while the only node of the run, in the controller's own process, has not accepted the confirmation. Nothing
-    /// has started then, even after T, and the start can still be tried again.
+    /// has started then, even after the start time, and the start can still be tried again.
     pub(super) fn awaits_single_local_node(&self) -> bool {
         self.limits.lease.is_none()
             && self.peers.len() == 1
@@ -69,7 +70,7 @@ impl ControllerMachine {
 
     /// Begins another attempt, because the commit was too late for some node.
     pub(super) fn start_next_attempt(&mut self, now: MonoTime) {
-        // Nothing was confirmed, so nothing starts at the old T.
+        // Nothing was confirmed, so nothing starts at the old start time.
         if self.tries >= self.limits.attempts {
             let late: Vec<String> = self
                 .peers_behind(PeerProgress::Committed)
@@ -77,7 +78,7 @@ impl ControllerMachine {
                 .collect();
             return self.fail_run(NodeFault::no_common_start(self.limits.attempts, &late.concat()), now);
         }
-        // The new attempt number fences off every commit of the old T.
+        // The new attempt number fences off every commit of the old start time.
         self.tries += 1;
         self.head.attempt += 1;
         self.emit_event(RunEventKind::Finding(format!(

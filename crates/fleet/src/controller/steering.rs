@@ -142,7 +142,7 @@ impl ControllerMachine {
         self.advance_change(now);
     }
 
-    /// Handles the reply of a node whose receivers now know the new stream segments.
+    /// Handles the reply of a node that has announced the new stream segments to its receivers, or failed to do so.
     pub(super) fn on_segments_announced(
         &mut self,
         node: &NodeName,

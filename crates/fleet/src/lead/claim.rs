@@ -6,8 +6,8 @@
 //!          '---------- blocked <-'--------- give back all that was written
 //! ```
 //! Each step does one thing with the records, so that actions of other controllers can come between any two of them.
-//! Many leads are written with several requests in flight. A claim that has met another claim writes one lead after
-//! the other, in the order of node names: of several such claims, one always gets its nodes.
+//! Many leads are written with several requests in flight. A claim that has met another one writes one lead after the
+//! other, in the order of node names: of several such claims, one always gets its nodes.
 //!
 //! Invariant: a blocked claim holds no lead. The epoch that it writes is above every epoch of its nodes and
 //! of their leads. It writes a lead only over a value that was free, or that belonged to an ended term.
@@ -46,7 +46,7 @@ pub struct WantedNodes {
     pub wall_ns: u64,
 }
 
-/// State of a lead when it was read; `None` without a record, or if it cannot be parsed.
+/// State of a lead when it was read. Without a record both fields are `None`; `lead` also if it cannot be parsed.
 #[derive(Clone, Debug, Default)]
 struct FoundRecord {
     revision: Option<u64>,

@@ -1,4 +1,5 @@
-//! Encodes the places of ports in messages. Places that do not concern the receiving node are only counted.
+//! Encodes the places of ports (node and interface) in messages. Places that do not concern the receiving node are only
+//! counted.
 //!
 //! Example: `[{"node":"a","interface":"eth1"}, 4998, …]`. A number stands for that many [`PortPlace::elsewhere`].
 

@@ -58,7 +58,7 @@ struct FilePort {
     max_mtu: Option<u32>,
 }
 
-/// A value that is written as text.
+/// A value that the file contains as a string, for example `'1Gbit/s'`.
 struct ParsedText<T>(T);
 
 impl<'de, T: FromStr<Err: std::fmt::Display>> Deserialize<'de> for ParsedText<T> {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 impl LendingPermit {
-    /// Refuses addresses and durations that are not allowed.
+    /// Adds a refusal for each address and duration that is not allowed.
     pub(super) fn check_permitted_probes(&self, plan: &Plan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
         let Some(probes) = &plan.probes else { return };
         let targets = probes.lines_from(own.port).filter_map(|(_, line)| probes.target_address(line));
@@ -39,7 +39,7 @@ impl RequestedLoad {
         let Some(probes) = &plan.probes else { return };
         // Each request of another node brings one answer, so a reflector sends as fast as it is asked.
         let lines = u64::from(probes.line_count_of(port)) + probes.ports_probing(port).count() as u64;
-        // With such a method the port sends for one line at a time.
+        // With a method that needs an exclusive turn, the port sends for one line at a time.
         let lines = if probes.method.needs_exclusive_turn() { lines.min(1) } else { lines };
         let in_1000_s = lines.saturating_mul(probes.probes_in_1000_s());
         self.frames_milli += u128::from(in_1000_s);

@@ -220,7 +220,7 @@ fn only_files_of_the_owners_directory_are_replayed() {
     let some = LendingPermit::from_toml("replays = '/captures'").unwrap();
     assert_eq!(check(&some, Some("/captures/a/b.pcap")), Vec::<String>::new());
     for other in [Some("/etc/shadow"), Some("/captures-of-others/a.pcap"), None] {
-        assert_eq!(check(&some, other), ["only files below /captures may be replayed"]);
+        assert_eq!(check(&some, other), ["only existing files below /captures may be replayed"]);
     }
 }
 

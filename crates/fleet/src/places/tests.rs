@@ -176,7 +176,7 @@ fn port_moves_for_one_with_fewer_choices() {
     ]);
     assert_eq!(settled(&["any-tx", "any-rx"], &members), ["b/e0", "a/e0"]);
     let said = refused(&["any-tx", "any-rx", "any-rx"], &members);
-    assert!(said[0].contains("(other ports of the plan use the rest)"), "{said:?}");
+    assert!(said[0].contains("(other ports of the plan use all ports with this label)"), "{said:?}");
 }
 
 #[test]

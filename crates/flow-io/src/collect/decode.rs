@@ -1,6 +1,7 @@
 //! The decoding thread: decodes messages, hands the records to the outlet, and publishes its state.
 //!
-//! Invariant: every record decoded is given to the outlet before the thread ends.
+//! Invariant: the outlet gets every decoded record before the thread ends. Only records of meter groups may be left out
+//! or reduced: their packets were reported before.
 
 use super::CollectOptions;
 use super::intake::{IntakeItem, MessageBlock, collector_clock_ns};
@@ -83,8 +84,8 @@ impl<O: RecordOutlet> PendingRecords<O> {
     fn queue_pending_record(&mut self, exporter: ExporterIdentity, record: FlowRecord, sent_s: Option<u64>) {
         let now_ns = self.epoch_ns + clock::monotonic_ns();
         if record.history.is_some() && sent_s.is_some_and(|sent_s| sent_s < self.taken_from_s) {
-            // On a new connection, meters send their most recent messages again. The
-            // former process has probably stored these records.
+            // On a new connection, meters send their most recent messages again. The previous process of this
+            // collector has probably stored these records.
             return self.grouped.count_known_record(&record, now_ns);
         }
         for new in self.grouped.filter_new(record, now_ns) {
@@ -145,7 +146,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         }
     }
 
-    /// Decodes until every listener has dropped its end of the queue, and returns the outlet.
+    /// Decodes until every listener and file reader has dropped its end of the queue, and returns the outlet.
     pub(super) fn decode_until_closed(
         mut self,
         items: &Receiver<IntakeItem>,

@@ -1,14 +1,14 @@
-//! Errors of a collector's start.
+//! Errors of a collector.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Reasons why a collector cannot start.
+/// Reasons why a collector cannot start, or could not end in order.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The address cannot be bound.
-    #[error("cannot listen on tcp://{address}")]
+    /// A TCP or TLS listener cannot be bound to the address.
+    #[error("cannot listen on TCP address {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
     /// A TLS listener without a certificate.
     #[error(
@@ -26,7 +26,7 @@ pub enum Error {
     /// A file of messages cannot be read.
     #[error("cannot read the file of messages {}", path.display())]
     File { path: PathBuf, source: std::io::Error },
-    /// See [`packetrig_sys::Error`].
+    /// A system call failed, for example because a UDP address is in use.
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
     /// A target of the relay cannot be used.
@@ -35,7 +35,7 @@ pub enum Error {
     /// The relay would send to this collector.
     #[error("cannot relay to {0}: this collector listens there, so datagrams would loop for ever")]
     RelayLoop(String),
-    /// The system has no room for another thread.
+    /// The system refused to start another thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
     /// A thread panicked, which is a bug.

@@ -22,7 +22,8 @@ pub(super) enum IntakeItem {
     Closed(MessageSource),
 }
 
-/// A batch is sent once it has this many bytes. Each place in the queue thus holds at most this much and one message more.
+/// A block of datagrams is sent once it has this many bytes. With the datagram that filled it, a block has less than
+/// 128 KiB. Blocks of connections and files have at most that much: the size of their buffers.
 const BATCH_BYTES: usize = 64 << 10;
 
 /// Reads the clock for all ages and timeouts of the collector. It is the monotonic clock: a wall clock that jumps forward
@@ -42,11 +43,11 @@ pub(super) struct MessageBlock {
     pub(super) delivered: Option<Arc<DeliveredRecords>>,
 }
 
-/// Count of the records that were decoded from a connection's messages.
+/// Count of the records and loss reports that were decoded from a connection's messages.
 #[derive(Debug, Default)]
 pub(super) struct DeliveredRecords {
     count: AtomicU64,
-    /// Time at which the last of these messages was counted, on the clock of [`collector_clock_ns`].
+    /// Time at which records were last added, on the clock of [`collector_clock_ns`]; 0 before that.
     last_ns: AtomicU64,
 }
 
@@ -125,7 +126,7 @@ pub(super) struct ListenerCounters {
     pub(super) open: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) handshakes_failed: AtomicU64,
-    /// Reason of the last failure.
+    /// Reason of the last failed handshake.
     pub(super) handshake_failure: Mutex<Option<String>>,
     pub(super) broken: AtomicU64,
     pub(super) slow: AtomicU64,
@@ -146,19 +147,19 @@ pub struct IntakeCounts {
     pub messages: u64,
     /// Bytes of these messages, without headers of UDP, TCP or TLS.
     pub bytes: u64,
-    /// Datagrams that the socket had no room for.
+    /// Datagrams that the kernel dropped: the receive buffer was full, or the collector had been told to end.
     pub dropped: u64,
     /// Datagrams and connections of addresses that are not on the list of exporters.
     pub not_allowed: u64,
-    /// Datagrams that were left in the socket when the collector ended, since there were too many.
+    /// Datagrams that were still in the socket 5 s after the collector was told to end: they were not decoded.
     pub unread: u64,
     pub connections: u64,
     pub open: u64,
-    /// Connections refused: too many, or not encrypted as they should be.
+    /// Connections refused: too many at a time, or the exporter did not complete the TLS handshake.
     pub refused: u64,
-    /// Connections that one side refused, for example because of the certificate.
+    /// Connections with a TLS error in the handshake: for example, one side rejected the other's certificate.
     pub handshakes_failed: u64,
-    /// Reason of the last failure: the address of the exporter, the certificate and the error.
+    /// The last failed handshake: the address of the exporter, the error, and the certificate if it was the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake_failure: Option<String>,
     /// Connections and files that ended within a message, or contained something that is not a message.

@@ -1,4 +1,5 @@
-//! The collector's ledger: the losses that each exporter reports, by place, and the accounts of everything that arrived here.
+//! The collector's ledger: the losses that each exporter reports, by where they occurred, and the accounts of
+//! everything that arrived here.
 //!
 //! ```text
 //!  arrived at the meter - driver - ring - ignored - untracked - in its table - its queue - refused = sent
@@ -21,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub struct ExporterLedger {
     #[serde(flatten)]
     pub exporter: ExporterIdentity,
-    /// True while its session is open. A closed session has no port.
+    /// True while its session is open. A closed session is listed without its port.
     pub is_here: bool,
     pub counts: SessionCounts,
     /// The exporter's last report about its own losses.
@@ -59,7 +60,8 @@ pub struct CollectLedger {
     pub refused: RefusedMessages,
     /// Exporters that were forgotten to make room for others, by cause.
     pub forgotten: ForgottenExporters,
-    /// Memory that exporters hold, in bytes of the allocator; flows that SIM holds open are counted separately.
+    /// Memory for the state of exporters and for the flows of groups, in bytes, with the allocator's overhead. Open
+    /// flows of SIM are not included.
     pub memory: u64,
     /// Records that went to the sinks.
     pub handed: HandedOverRecords,
@@ -79,7 +81,7 @@ pub struct GroupLedger {
     pub counts: GroupCounts,
 }
 
-/// A number of packets that were lost at one place.
+/// Packets of a meter that are in no record here, with where they were lost or are, such as `ring` or `on the way`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PacketLoss {
     pub place: &'static str,
@@ -138,13 +140,13 @@ impl GroupLedger {
         let counts = &self.counts;
         [
             ("records_total", "records that arrived", counts.records),
-            ("repeated_records_total", "records without a new part", counts.repeated),
-            ("overlapping_records_total", "records that were new in part", counts.overlapping),
-            ("packets_total", "packets, each once", counts.packets),
-            ("known_packets_total", "packets that another record had reported", counts.known_packets),
+            ("repeated_records_total", "records without new packets", counts.repeated),
+            ("overlapping_records_total", "records of which only some packets were new", counts.overlapping),
+            ("packets_total", "packets of the link, each counted once", counts.packets),
+            ("known_packets_total", "packets that another record had reported already", counts.known_packets),
             (
                 "unplaced_packets",
-                "packets not placed so far: their meter started during the flow",
+                "packets not matched so far: their meter started during the flow",
                 counts.unplaced_packets,
             ),
             (
@@ -154,7 +156,7 @@ impl GroupLedger {
             ),
             (
                 "recovered_packets_total",
-                "packets of lost records, reported again by later ones",
+                "packets of lost records that later records reported again",
                 counts.recovered_packets,
             ),
             ("switches_total", "changes of the meter that exports for all", counts.switch_count),
@@ -314,7 +316,10 @@ impl CollectLedger {
     pub fn missing_data(&self) -> Vec<MissingData> {
         let total = &self.total;
         let all = [
-            ("datagrams dropped: a socket had no room", self.socket_dropped()),
+            (
+                "datagrams dropped by the kernel: receive buffer full, or collector ending",
+                self.socket_dropped(),
+            ),
             ("datagrams not read at the end", self.sum_of_intake(|intake| intake.unread)),
             ("units lost on the way, according to the exporters' sequence numbers", total.lost),
             ("bytes not decoded: their template is missing", total.undecoded_bytes + total.pending_bytes),
@@ -322,7 +327,7 @@ impl CollectLedger {
             ("records skipped: too many in one set", total.over_budget),
             ("messages refused: too many exporters at one address", self.refused.address_full),
             (
-                "connections that ended within a message or timed out",
+                "connections that ended within a message, sent other data, or timed out",
                 self.sum_of_intake(|intake| intake.broken_connections() + intake.slow),
             ),
             (
@@ -339,7 +344,7 @@ impl CollectLedger {
         found.map(|(what, amount)| MissingData { what, amount }).collect()
     }
 
-    /// Datagrams that sockets had no room for.
+    /// Datagrams that the kernel dropped at sockets: the receive buffer was full, or the collector was ending.
     pub fn socket_dropped(&self) -> u64 {
         self.sum_of_intake(|intake| intake.dropped)
     }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Blocks of datagrams that wait for one target; a block has at most 64 KiB and one datagram more.
+/// Maximum number of blocks of datagrams that wait for one target; a block has at most 64 KiB and one datagram more.
 const RELAY_QUEUE_BLOCKS: usize = 256;
 
 /// A collector to which received datagrams are forwarded.
@@ -72,7 +72,7 @@ pub struct RelayCounts {
 }
 
 impl RelayCounts {
-    /// The numbers with their names in metrics and their meaning.
+    /// Returns each number with its metric name and help text.
     pub const fn named_counts(&self) -> [(&'static str, &'static str, u64); 4] {
         [
             ("sent_total", "datagrams forwarded", self.sent),

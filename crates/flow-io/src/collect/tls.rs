@@ -18,8 +18,8 @@ pub struct TlsFiles {
     /// Certificate chain of this collector.
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// Certificate authorities of exporters. If this is set, every exporter must present a certificate that
-    /// one of them signed.
+    /// Certificate authorities of exporters. If this is set, every exporter must present a certificate that one of them
+    /// signed, or that is itself in this file.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -63,7 +63,10 @@ impl ListenerEncryption {
         Some(match error {
             // An alert comes from the other side, so our own verifier has no reason to report.
             rustls::Error::AlertReceived(_) => {
-                format!("the exporter does not accept the certificate {}: {error}", self.own)
+                format!(
+                    "the exporter refused the handshake; this collector showed the certificate {}: {error}",
+                    self.own
+                )
             }
             _ => of_exporter.unwrap_or_else(|| error.to_string()),
         })

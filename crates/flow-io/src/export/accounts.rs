@@ -12,7 +12,7 @@ use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A target that has taken nothing for this long no longer delays the watermark.
+/// A target without a connection for this long no longer delays the watermark.
 const SILENT_TARGET_TIMEOUT: Nanos = Nanos::from_secs(10);
 
 /// The kind of content that a batch has and a target takes.
@@ -62,11 +62,12 @@ struct TargetCounters {
     unreachable_since_ns: Option<u64>,
     /// Time of its last connection, on the clock of the group; 0 if there was none.
     connected_ns: u64,
-    /// Records that were lost, but not because the target was gone.
+    /// Records that were lost while the target had a connection, or had lost it less than `SILENT_TARGET_TIMEOUT`
+    /// before.
     lost: u64,
 }
 
-/// Delivery of the records to all targets. A target that has been gone for long is left out.
+/// Delivery of the records to all targets. A target that has been gone for long does not hold back `confirmed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DeliveryCounts {
     pub(super) offered: u64,

@@ -10,8 +10,8 @@ use packetrig_units::Nanos;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Time of the last batch that was offered to any target, in nanoseconds of the monotonic clock; `u64::MAX` until
-/// then. Clones share it.
+/// Time at which the last batch of all was offered to the targets, in nanoseconds of the monotonic clock; `u64::MAX`
+/// while more batches may come. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct LastOfferTime(Arc<AtomicU64>);
 

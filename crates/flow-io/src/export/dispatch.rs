@@ -89,7 +89,8 @@ impl Dispatcher {
         !is_full || now_ns.saturating_sub(since_ns) >= FULL_BACKLOG_TIMEOUT.as_u64()
     }
 
-    /// Gives a batch to every target that takes its content and has room.
+    /// Gives a batch to every target that takes its content and has room. If waiting is enabled, it first waits for
+    /// room.
     pub(super) fn hand_over(&self, batch: WorkerBatch) {
         let carried = batch.carried_records();
         let content = BatchContent::from_batch(&batch);
@@ -106,12 +107,13 @@ impl Dispatcher {
         });
     }
 
-    /// Gives every target a batch that another meter has already exported, because a collector may have lost it.
+    /// Offers every target a batch that another meter has already exported, because a collector may have lost it. A
+    /// target with a full backlog does not get it.
     pub(super) fn hand_over_repeated_batch(&self, batch: WorkerBatch) {
         let handed =
             BacklogBatch { at_ns: group::group_time_ns(), is_repeated: true, batch: Arc::new(batch) };
         for backlog in &self.backlogs {
-            // A full backlog does not get the repeated batch: new records need its room.
+            // The batch is not offered again: new records need the room.
             drop(backlog.try_send(handed.clone()));
         }
     }

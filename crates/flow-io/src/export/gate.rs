@@ -33,7 +33,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum number of further batches that are taken from the queue together with the first one.
 const MAX_AT_ONCE: usize = 64;
-/// Safety margin: records that left the table this long before a watermark may not have been exported.
+/// Safety margin: records that left the table less than this long before a watermark may not have been exported.
 pub(super) const WATERMARK_MARGIN: Nanos = Nanos::from_secs(4);
 /// A standby that ends waits until the watermark of the active meter is this much later than its own end.
 pub(super) const STANDBY_END_MARGIN: Nanos = Nanos::from_millis(500);

@@ -1,6 +1,6 @@
 //! Store of batches that wait until this meter exports, or until another one has exported the same.
 //!
-//! Invariant: the store exceeds its memory bound by at most one batch.
+//! The store does not enforce its memory bound: the gate removes batches while it is exceeded.
 
 use crate::batch::WorkerBatch;
 use packetrig_flow::{FlowHistory, FlowRecord};
@@ -11,7 +11,8 @@ const RECORD_BYTES: usize = size_of::<FlowRecord>() + size_of::<FlowHistory>();
 
 #[derive(Debug)]
 pub(super) struct KeptBatch {
-    /// Time at which the batch was passed on, on the clock of the group. Its records left the table before.
+    /// Time at which the gate took the batch from the queue, on the clock of the group. Its records left the table
+    /// before.
     pub(super) at_ns: u64,
     pub(super) batch: WorkerBatch,
     bytes: usize,
@@ -76,7 +77,7 @@ impl KeptBatches {
         Some(kept)
     }
 
-    /// Removes the oldest batch if it was handed over before this time.
+    /// Removes the oldest batch if it was taken from the queue before this time.
     pub(super) fn pop_before(&mut self, ns: u64) -> Option<KeptBatch> {
         if self.batches.front()?.at_ns < ns { self.pop_oldest() } else { None }
     }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const RECORDS_PER_BATCH: usize = 256;
 /// Events of a full batch.
 const EVENTS_PER_BATCH: usize = 1024;
-/// A batch takes no more memory than this.
+/// Memory of a full batch, without the histories of its records, which are on the heap.
 pub const BATCH_BYTES: usize = {
     let records = RECORDS_PER_BATCH * size_of::<FlowRecord>();
     let events = EVENTS_PER_BATCH * size_of::<SimEvent>();
@@ -38,7 +38,7 @@ pub struct WorkerProgress {
     pub packets: u64,
     /// Time at which `packets` was read, on the clock of the group. Later packets are not counted.
     pub read_ns: u64,
-    /// Packets that its ring had no room for.
+    /// Packets that its ring dropped.
     pub ring_dropped: u64,
     /// See [`FlowTable::strange_flows`](packetrig_flow::table::FlowTable::strange_flows).
     pub strange_flows: usize,
@@ -149,7 +149,7 @@ pub struct ExportInlet {
     /// Number of times this meter has begun to export for its group. Targets of events then lack
     /// the flows in progress.
     pub(super) takeovers: SharedCount,
-    /// Number of times that packets arrived at other meters and not at this one.
+    /// Number of polls of the export gate at which this meter was blind: packets arrived only at other meters.
     pub(super) blind_looks: SharedCount,
 }
 

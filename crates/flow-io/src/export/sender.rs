@@ -1,4 +1,5 @@
-//! The thread of one target: takes batches from its backlog only while its transport takes messages.
+//! The thread of one target: takes batches from its backlog while its transport takes messages. If written messages may
+//! have to be sent again, it also takes batches without a connection, and keeps their messages up to a limit.
 //!
 //! Invariant: a batch is in messages that were sent, refused or kept for the next connection, or it is open
 //! in the encoder; at the end each record is in one account.
@@ -110,8 +111,9 @@ impl TargetSender {
         true
     }
 
-    /// Keeps records of a group as messages while there is no connection: messages take less memory than batches, because a batch
-    /// of a few records takes as much as a full one. Other records stay in the backlog. `false` at the end.
+    /// While there is no connection, encodes the next batch and keeps its messages, if written messages are kept at
+    /// all: messages take less memory than batches, because a batch of a few records takes as much as a full one.
+    /// Otherwise the records stay in the backlog. `false` at the end.
     fn keep_next_batch(&mut self) -> bool {
         if !self.out.can_keep_more_messages() {
             // Records wait in the backlog, which is bounded. Only the connection is tried again.
@@ -201,8 +203,8 @@ impl TargetSender {
         self.out.begun
     }
 
-    /// Reports whether all kept messages are settled. Messages that a collector had before it was killed are sent again by this
-    /// meter even if another one is active now: the other meters assume that these messages are stored.
+    /// Reports whether no kept message may be sent now. A standby sends only messages that a collector had acknowledged
+    /// before it was killed: the other meters assume that these are stored.
     fn has_resent_kept_messages(&self) -> bool {
         let mut kept = self.out.kept.iter();
         if self.backlog.may_send() { kept.next().is_none() } else { !kept.any(|kept| kept.is_repeated) }
@@ -322,7 +324,7 @@ impl EncoderOutput {
         }
     }
 
-    /// Sends a message that was kept.
+    /// Sends a message, or keeps it if there is no connection.
     fn send_message(&mut self, message: KeptMessage) {
         if !self.begun {
             return self.keep_message(message);

@@ -71,7 +71,8 @@ impl TargetTransport {
         if let Self::Udp(udp) = self { udp.take_refusal() } else { None }
     }
 
-    /// Connects if there is no connection; returns whether there is one now. Takes at most a few seconds.
+    /// Connects if there is no connection; returns whether there is one now. Blocks for up to some seconds for each
+    /// address of the target's name.
     pub(super) fn ensure_connected(&mut self, end_ns: u64) -> bool {
         match self {
             Self::Stream(stream) => stream.ensure_connected(end_ns),

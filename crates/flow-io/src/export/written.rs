@@ -48,7 +48,7 @@ pub(super) struct WrittenMessages {
     done: VecDeque<(u64, KeptMessage)>,
     done_bytes: usize,
     most_bytes: usize,
-    /// Time during which acknowledged messages are sent again on a new connection.
+    /// Age up to which acknowledged messages are sent again on a new connection; zero if they are not.
     again: Nanos,
 }
 
@@ -57,7 +57,7 @@ impl WrittenMessages {
         Self { waiting: VecDeque::new(), done: VecDeque::new(), done_bytes: 0, most_bytes, again }
     }
 
-    /// Memory for messages that may have to be sent again. Messages that wait for a connection get the same amount.
+    /// Maximum number of bytes of acknowledged messages. Messages that wait for a connection have the same limit.
     pub(super) const fn most_bytes(&self) -> usize {
         self.most_bytes
     }

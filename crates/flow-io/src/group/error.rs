@@ -21,10 +21,10 @@ pub enum GroupError {
     KeyFile { path: PathBuf, source: packetrig_sys::private_files::SecretFileError },
     #[error("the key file {} contains no valid key; write at least 16 bytes in hexadecimal", path.display())]
     Key { path: PathBuf },
-    /// See [`packetrig_sys::Error`].
+    /// A system call for the socket, an interface or keepalived's pipe failed.
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
-    /// The system has no room for another thread.
+    /// The system refused to start another thread.
     #[error("cannot start the thread that exchanges advertisements with the group")]
     Thread(#[source] std::io::Error),
 }

@@ -98,7 +98,8 @@ impl RoleCommandSource {
         }
     }
 
-    /// Reads the latest order since the last call, if there is one. An error leaves the role as it is.
+    /// Returns the last order of keepalived since the previous call, if there is one, or the order that the state file
+    /// contains now. An error leaves the role as it is.
     pub(super) fn poll_order(&mut self) -> Result<Option<OrderedRole>, String> {
         match self {
             Self::None => Ok(None),

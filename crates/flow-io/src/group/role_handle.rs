@@ -121,7 +121,7 @@ impl GroupRoleHandle {
     }
 
     /// Sets the watermark: in this term, everything that left this meter's table before `ns` (since 1970) has been exported, and
-    /// acknowledged if the transport has acknowledgements. Calls with an earlier term change nothing.
+    /// acknowledged if the transport has acknowledgements. A watermark with an earlier term or time changes nothing.
     pub fn set_watermark(&self, term: GroupTerm, ns: u64) {
         let mut inputs = lock_ignoring_poison(&self.0.inputs);
         // The terms are compared first: a late call of an earlier term must not move the watermark

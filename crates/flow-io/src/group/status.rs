@@ -71,7 +71,7 @@ pub struct PeerStatus {
 pub struct RoleSwitch {
     /// Time of the change, nanoseconds since 1970.
     pub at_wall_ns: u64,
-    /// Time for which no active meter had been heard; `None` if none had ever been: the group began, or this meter heard nobody.
+    /// Time since the last advertisement of an active meter; `None` if this meter has received none since its start.
     pub silent_for: Option<Nanos>,
     pub change: RoleChange,
 }

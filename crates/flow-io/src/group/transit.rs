@@ -35,7 +35,8 @@ struct SenderTransit {
 
 impl TransitDelays {
     /// Returns by how much an advertisement was slower than the fastest one of its sender; `None` if that is not known
-    /// yet. The sender's clock is a wall clock. If it is set, delays look too long for a while, and never too short.
+    /// yet, or if there are too many senders. The sender's clock is a wall clock. If it is set back, delays look too
+    /// long for up to 20 s. If it is set forward, the next advertisement becomes the reference, even a delayed one.
     pub(super) fn excess_delay(&mut self, meter: u32, sent_ns: u64, received: MonoTime) -> Option<Nanos> {
         if self.0.len() >= MAX_SENDERS && !self.0.contains_key(&meter) {
             return None;

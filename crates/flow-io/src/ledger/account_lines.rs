@@ -5,14 +5,15 @@ use packetrig_flow::{IgnoredReason, MeterLedger};
 /// One account of the ledger, as a line for people.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerLine {
-    /// Place in the meter.
+    /// Stage of the packets' path through the meter, such as `table`.
     pub place: &'static str,
     pub what: &'static str,
     /// Number of packets; `None` if unknown.
     pub packets: Option<u64>,
     /// True if these packets are missing in the records.
     pub is_loss: bool,
-    /// The whole that these packets are a part of: packets that reached this place, counted once for each output.
+    /// The whole that these packets are a part of: the packets that arrived. For the export, it is the packets that
+    /// were offered, counted once for each output.
     pub of: u64,
 }
 

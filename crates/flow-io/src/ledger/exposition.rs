@@ -22,11 +22,11 @@ const LEDGER_METRICS: [LedgerMetric; 15] = [
     ("backwards_packets_total", "Packets older than the one before.", |l| Some(l.packets.backwards)),
     ("seen_packets_total", "Packets the parser looked at.", |l| Some(l.packets.seen)),
     ("sent_packets_total", "Packets that this machine sent.", |l| Some(l.capture.sent)),
-    ("merged_packets_total", "Merged packets that were split.", |l| Some(l.packets.merged)),
-    ("merged_on_wire_packets_total", "Packets on the wire that were merged.", |l| {
+    ("merged_packets_total", "Merged packets (GRO, LRO) that the meter split.", |l| Some(l.packets.merged)),
+    ("merged_on_wire_packets_total", "Packets on the wire in the merged packets that were split.", |l| {
         Some(l.packets.merged_packets)
     }),
-    ("unsplit_packets_total", "Merged packets that count as one.", |l| Some(l.packets.unsplit)),
+    ("unsplit_packets_total", "Merged packets that count as one each.", |l| Some(l.packets.unsplit)),
 ];
 
 /// A state of the records that an output was offered: name, whether it can fall, and how to read it.
@@ -58,13 +58,13 @@ pub fn prometheus_text(report: &LedgerReport) -> String {
             of(&o.counts).records
         });
         let packets = format!("output_{name}_packets{total}");
-        write_output_metrics(&mut text, &packets, "Packets in these records.", report, |o| {
+        write_output_metrics(&mut text, &packets, "Packets of records by their state.", report, |o| {
             of(&o.counts).packets
         });
     }
     write_loss_metrics(&mut text, report);
     write_output_metrics(&mut text, "output_messages_total", "Messages sent.", report, |o| o.counts.messages);
-    write_output_metrics(&mut text, "output_bytes_total", "Bytes of these messages.", report, |o| {
+    write_output_metrics(&mut text, "output_bytes_total", "Bytes of messages sent or files.", report, |o| {
         o.counts.message_bytes
     });
     for (at, (name, what, _)) in RemovedFiles::default().named_counts().into_iter().enumerate() {
@@ -108,7 +108,7 @@ fn write_group(text: &mut MetricsText, group: &GroupReport) {
     let peers: [PeerMetric; 3] = [
         ("group_peer_alive", "1 if the other meter sends advertisements.", |peer| peer.is_alive.into()),
         ("group_peer_active", "Whether the other meter exports.", |peer| peer.is_active.into()),
-        ("group_peer_packets_total", "Packets of its copy of the link.", |peer| peer.packets),
+        ("group_peer_packets_total", "Packets of the other meter's copy of the link.", |peer| peer.packets),
     ];
     for (name, help, value) in peers {
         text.write_metric(name, help, |samples| {
@@ -120,7 +120,7 @@ fn write_group(text: &mut MetricsText, group: &GroupReport) {
 }
 
 fn write_drop_metrics(text: &mut MetricsText, ledger: &MeterLedger) {
-    text.write_metric("dropped_packets_total", "Packets that are in no record, by place.", |samples| {
+    text.write_metric("dropped_packets_total", "Packets dropped before metering, by place.", |samples| {
         // Absent where the source has no driver counter, such as a file.
         samples.add_sample(&[("place", "driver")], ledger.capture.driver_dropped);
         samples.add_sample(&[("place", "ring")], ledger.capture.ring_dropped);

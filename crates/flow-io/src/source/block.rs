@@ -1,4 +1,4 @@
-//! A piece of a capture file in memory, with the places of the packets in it for each worker.
+//! A piece of a capture file in memory, with the positions of its packets for each worker.
 
 use packetrig_flow::parse::LinkKind;
 

@@ -46,7 +46,8 @@ pub struct FileSources {
     pub reader: Option<JoinHandle<()>>,
 }
 
-/// Opens the first of the files.
+/// Opens the first of the files, and starts the reader thread if there are several workers. The other files are opened
+/// when their turn comes.
 pub fn open_files(options: &FileOptions) -> Result<FileSources, Error> {
     let count = options.files.len();
     let most = usize::from(u16::MAX);
@@ -111,7 +112,7 @@ impl FileDistributor {
             if self.stop.load(Ordering::Acquire) {
                 return self.record_early_stop();
             }
-            // While few blocks exist, it makes a new block rather than wait. After that it waits for a free
+            // While few blocks exist, this thread makes a new block rather than wait. After that it waits for a free
             // block, and makes another one only if a slow worker keeps all of them.
             let at_hand = if made < 2 * self.blocks.len() {
                 self.free.try_recv().ok()
@@ -132,7 +133,7 @@ impl FileDistributor {
         }
     }
 
-    /// Stops reading. Notes that packets were left in the files, if there were any.
+    /// Marks the reading as stopped early, if packets were left in the files.
     fn record_early_stop(&self) {
         if !self.reader.is_read_to_end() {
             self.read.mark_stopped();

@@ -27,7 +27,7 @@ pub struct InterfaceCounts {
     end: Option<CounterReadingPair>,
 }
 
-/// Counters before and after something that takes a moment.
+/// Counters before and after the rings were opened, or were shut.
 #[derive(Clone, Copy, Debug)]
 struct CounterReadingPair {
     before: LinkCounters,

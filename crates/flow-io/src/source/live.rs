@@ -231,7 +231,7 @@ impl LiveSource {
         Self { tap, stamp, delivered: 0, interface: interface.clone(), shut_ns: None }
     }
 
-    /// Reads the interface's counters, before and after its ring is shut.
+    /// Reads the interface's counters. It is called before and after the ring is shut.
     fn read_counters_at_shutdown(&self) {
         self.interface.lock().unwrap_or_else(PoisonError::into_inner).read_counters_at_shutdown();
     }

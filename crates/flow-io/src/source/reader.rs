@@ -1,9 +1,10 @@
 //! Reads capture files, one after the other, into blocks.
 //!
-//! Frames are not copied out of the block. For each, only its place is noted, for the worker that it belongs to. A packet that is
-//! incomplete at the end of a block begins the next one.
+//! Frames are not copied out of the block. For each, only its position is noted, for the worker that it belongs to. A
+//! packet that is incomplete at the end of a block begins the next one.
 //!
-//! Invariant: packets of the files = places + packets of other link types + those after a damage, which a remark reports.
+//! Invariant: packets of the files = positions + packets of other link types + packets after a damage or a stop, which
+//! a remark reports.
 
 use super::block::{BLOCK_READ_BYTES, ForeignPackets, PacketBlock, PacketPlace};
 use super::clock::CaptureClock;
@@ -47,7 +48,7 @@ impl ReadCounts {
         let mut remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if self.is_stopped() {
             remarks.push(
-                "the meter was stopped before the end of the files: the remaining packets were not read"
+                "the meter was stopped before the end of the files: the remaining packets were not metered"
                     .into(),
             );
         }

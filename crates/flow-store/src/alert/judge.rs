@@ -1,4 +1,4 @@
-//! Judges the windows of a rule: which groups begin to cross its threshold, and which cease to. Pure.
+//! Judges the windows of a rule: finds the groups that begin to cross its threshold, and those that cease to. Pure.
 
 use super::rules::{AlertRule, AlertThreshold};
 use super::windows::{AlertWindows, ClosedWindow};
@@ -7,24 +7,24 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Alerts of a rule that may be active at one time.
+/// Maximum number of alerts of one rule that are active at the same time.
 const MAX_ACTIVE_ALERTS: usize = 10_000;
 
-/// A change of an alert.
+/// An alert of one group was raised or cleared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlertEvent {
     pub kind: AlertEventKind,
     pub rule: Arc<AlertRule>,
-    /// The group, a value for each part of the rule's grouping.
+    /// The group: a value for each part of the rule's grouping.
     pub group: Vec<GroupValue>,
     /// The window that was judged, nanoseconds since 1970.
     pub from_ns: u64,
     pub to_ns: u64,
-    /// What was measured in it.
+    /// The value of the group in this window, in the unit of the rule's measure.
     pub value: u64,
-    /// Begin of the first window of this alert.
+    /// Start of the first window of this alert, nanoseconds since 1970.
     pub since_ns: u64,
-    /// The value that was furthest from the threshold since then.
+    /// The value that was furthest beyond the threshold while the alert was active.
     pub extreme: u64,
 }
 
@@ -50,7 +50,8 @@ pub(super) struct WatchedRule {
     pub(super) windows: AlertWindows,
     active: BTreeMap<Box<[u8]>, ActiveAlert>,
     pub(super) raised: u64,
-    /// Groups that crossed the threshold while as many alerts as possible were active.
+    /// Alerts that were not raised, because [`MAX_ACTIVE_ALERTS`] were active. A group counts in each window in which
+    /// it crosses the threshold.
     pub(super) left_out: u64,
 }
 
@@ -64,7 +65,7 @@ impl WatchedRule {
         self.active.len()
     }
 
-    /// Judges a window; appends what has changed, groups with the greatest values first.
+    /// Judges a window and appends its events: first the raised alerts, greatest values first, then the cleared ones.
     pub(super) fn judge_window(&mut self, window: &ClosedWindow, events: &mut Vec<AlertEvent>) {
         let mut over = self.groups_over_threshold(window);
         over.sort_unstable_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(other.0)));
@@ -92,7 +93,8 @@ impl WatchedRule {
         let AlertRule { measure, threshold, window: length, .. } = &*self.rule;
         let values = window.groups.iter().map(|(key, sum)| (&**key, measure.value_of_group(*sum, *length)));
         let mut over: Vec<_> = values.filter(|(_, value)| threshold.is_crossed_by(*value)).collect();
-        // Without groups, a window without records has a value, too.
+        // A rule without `by` has the value 0 in a window without records. With `by`, only `above` is allowed, and no
+        // value of 0 is above a threshold.
         if window.groups.is_empty() && threshold.is_crossed_by(0) {
             over.push((&[], 0));
         }
@@ -133,7 +135,7 @@ impl WatchedRule {
     }
 }
 
-/// The value of a group in a window; that of a group without records is 0.
+/// The value of a group in a window. A group without records has the value 0.
 fn value_in_window(rule: &AlertRule, window: &ClosedWindow, key: &[u8]) -> u64 {
     let sum = window.groups.get(key).copied().unwrap_or_default();
     rule.measure.value_of_group(sum, rule.window)

@@ -1,4 +1,5 @@
-//! Where events go: lines of JSON on standard output or in a file, or a webhook. What cannot be delivered waits and is tried again.
+//! Delivers events as lines of JSON to standard output, a file or a webhook. Events that cannot be delivered wait for
+//! another attempt; if too many wait, the oldest are lost.
 
 use crate::Error;
 use crate::http::{HttpRequest, post_request};
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(5);
 const HTTP_PORT: u16 = 80;
-/// Events that wait for one place; beyond, the oldest are lost.
+/// Maximum number of events that wait for one place. If more come, the oldest are lost.
 const MAX_WAITING_EVENTS: usize = 4096;
 /// Maximum number of characters of a webhook's answer that are shown.
 const MAX_SHOWN_ANSWER_CHARACTERS: usize = 300;
@@ -36,9 +37,9 @@ pub enum AlertPlace {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidAlertPlace {
-    #[error("write a file, - for standard output, or http://HOST:PORT/PATH")]
+    #[error("give a file name, - for standard output, or http://HOST:PORT/PATH")]
     Syntax,
-    #[error("https:// is not supported; give a relay on this machine, or a file")]
+    #[error("https:// is not supported; give a file name, or the http:// address of a relay on this machine")]
     Encrypted,
 }
 
@@ -52,7 +53,7 @@ impl FromStr for AlertPlace {
             None => Ok(Self::File(text.into())),
             Some(("http", rest)) => {
                 let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-                // Both become header lines: a line break or a blank in them would change the request.
+                // Both are part of the request's header: a line break or a blank in them would change the request.
                 let is_plain = !rest.contains(|c: char| c.is_control() || c.is_whitespace());
                 if address.is_empty() || address.contains('@') || !is_plain {
                     return Err(InvalidAlertPlace::Syntax);
@@ -119,7 +120,8 @@ impl AlertOutlet {
         self.waiting.len() as u64
     }
 
-    /// Delivers waiting events, unless the last failure is too recent.
+    /// Delivers waiting events in order, unless the last failure is too recent. Stops at the first failure; that event
+    /// keeps waiting.
     pub(super) fn deliver_events(&mut self, now: Option<MonoTime>) -> Result<(), Error> {
         while !self.waiting.is_empty() && self.retry.is_due(now) {
             let done = self.deliver_first();

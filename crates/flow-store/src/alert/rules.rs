@@ -8,34 +8,34 @@ use packetrig_units::{Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Wait for late records, if the rules name none: meters send records of long flows every minute.
+/// Wait for late records, if the file sets no `delay`: meters send records of long flows every minute.
 const DEFAULT_DELAY: Nanos = Nanos::from_secs(90);
 const MIN_WINDOW: Nanos = Nanos::from_secs(1);
 const MAX_WINDOW: Nanos = Nanos::from_secs(24 * 3600);
 const MAX_RULES: usize = 256;
 const MAX_NAME_CHARACTERS: usize = 100;
 
-/// The rules of a file.
+/// The alert rules of a TOML file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlertRules {
-    /// Time after the end of a window until it is judged: later records do not count.
+    /// Time from the end of a window until it is judged, for live records. Records that come later do not count in it.
     pub delay: Nanos,
     pub rules: Vec<Arc<AlertRule>>,
 }
 
-/// One rule.
+/// A rule raises an alert for each group of records that crosses the threshold in a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlertRule {
     pub name: String,
     pub filter: FlowFilter,
-    /// Without groups, all selected records are one.
+    /// Without `by`, all selected records are one group.
     pub grouping: FlowGrouping,
     pub window: Nanos,
     pub measure: AlertMeasure,
     pub threshold: AlertThreshold,
 }
 
-/// What is measured of a group in a window.
+/// The value of a group that is compared with the threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AlertMeasure {
@@ -99,7 +99,7 @@ enum WrittenCount {
 }
 
 impl AlertRules {
-    /// Parses rules. Filters and groups may use these names.
+    /// Parses rules in TOML. Their filters and groups may use these names.
     pub fn parse_with_names(text: &str, names: &Arc<FlowNames>) -> Result<Self, InvalidAlertRules> {
         let written: WrittenRules = toml::from_str(text)
             .map_err(|error| InvalidAlertRules::Syntax(error.to_string().trim_end().to_owned()))?;
@@ -128,7 +128,7 @@ impl WrittenRule {
     fn into_rule(self, names: &Arc<FlowNames>) -> Result<AlertRule, String> {
         let is_name = !self.name.is_empty() && !self.name.contains(char::is_control);
         if !is_name || self.name.chars().count() > MAX_NAME_CHARACTERS {
-            return Err(format!("a name has 1 to {MAX_NAME_CHARACTERS} characters"));
+            return Err(format!("a name has 1 to {MAX_NAME_CHARACTERS} characters, no control characters"));
         }
         let filter = FlowFilter::parse_with_names(self.filter.as_deref().unwrap_or("any"), names);
         let grouping = match &self.by {
@@ -174,7 +174,7 @@ impl WrittenCount {
 }
 
 impl AlertMeasure {
-    /// The value of a group in a window.
+    /// The value of a group, from its sum in a window. Rates are rounded down.
     pub(super) fn value_of_group(self, sum: GroupTotals, window: Nanos) -> u64 {
         match self {
             Self::Bytes => sum.bytes,

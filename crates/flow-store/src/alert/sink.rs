@@ -1,4 +1,4 @@
-//! The sink that watches records for alerts. It stores nothing.
+//! The sink that watches records for alerts. It stores no records, but counts them as stored.
 
 use super::judge::{AlertEvent, WatchedRule};
 use super::outlet::{AlertOutlet, AlertPlace};
@@ -15,35 +15,40 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Groups in open windows of all rules, for which there is memory; beyond, the earliest window is judged early.
+/// Maximum number of groups in open windows, shared equally by the rules. If a rule has more after a batch of records,
+/// its earliest window is judged early.
 const MAX_OPEN_GROUPS: usize = 1 << 18;
-/// How far a live record may lie in the future: clocks of exporters differ.
+/// Records after which the number of groups is checked: each of them may belong to many windows.
+const RECORDS_PER_CHECK: usize = 32;
+/// How far the end of a live record may lie in the future: clocks of exporters differ. Records beyond do not count.
 const MAX_CLOCK_DIFFERENCE: Nanos = Nanos::from_secs(60);
 
-/// Rules, and where their events go.
+/// The rules, and the places that get their events.
 #[derive(Clone, Debug)]
 pub struct AlertOptions {
     pub rules: AlertRules,
     pub places: Vec<AlertPlace>,
-    /// True if records arrive as flows end: windows are judged by the clock. Records of files are judged when all are read.
+    /// True if records arrive as flows end: windows are judged by the clock. Records of files are judged when all are
+    /// read, or earlier if they have too many groups.
     pub is_live: bool,
     /// Formats an event as a line.
     pub format_event: fn(&AlertEvent) -> String,
-    /// Where others read the counts.
+    /// The sink publishes its counts here, for other threads.
     pub counts: AlertCountsReader,
 }
 
-/// Counts of a rule's alerts.
+/// Counts of one rule since the sink was opened. If the rule distinguishes directions, each direction of a record
+/// counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AlertCounts {
     pub alert: String,
     pub raised: u64,
     pub active: u64,
-    /// Records of which a part came after its window was judged.
+    /// Records with a part that is not counted, because it came after its window was judged.
     pub late_records: u64,
-    /// Records that lie in the future.
+    /// Records that are not counted, because they end too far in the future.
     pub future_records: u64,
-    /// Groups that crossed the threshold while as many alerts as possible were active.
+    /// Alerts that were not raised, because too many were active; a group counts in each window.
     pub left_out: u64,
 }
 
@@ -75,8 +80,12 @@ pub struct AlertSink {
 impl AlertSink {
     pub fn new(options: AlertOptions) -> Result<Self, Error> {
         let from_ns = if options.is_live { clock::wall_clock_ns() } else { 0 };
-        let rules: Vec<_> =
+        let mut rules: Vec<_> =
             options.rules.rules.iter().map(|rule| WatchedRule::new(Arc::clone(rule), from_ns)).collect();
+        if options.is_live {
+            let latest_ns = from_ns + MAX_CLOCK_DIFFERENCE.as_u64();
+            rules.iter_mut().for_each(|rule| rule.windows.set_latest(latest_ns));
+        }
         let outlets =
             options.places.iter().cloned().map(AlertOutlet::open_place).collect::<Result<_, _>>()?;
         let needed = rules.iter().flat_map(|watched| {
@@ -110,7 +119,28 @@ impl AlertSink {
         self.publish_counts();
     }
 
-    /// Delivers the events of all places, also if one of them fails; returns the first failure.
+    fn count_records(&mut self, records: &[FlowRecord], source: RecordMaker) {
+        let rows: Vec<_> =
+            records.iter().map(|record| ExporterRow { record: record.clone(), source }).collect();
+        let chunk = RowChunk::from_rows(&rows, &self.columns);
+        for WatchedRule { rule, windows, .. } in &mut self.rules {
+            let scan = TopScan::new(&rule.grouping, &rule.filter);
+            let rows = scan.selection().select_rows(&chunk);
+            scan.count_chunk(&chunk, &rows, &mut |key: &[u8], has| windows.add_record(key, &has));
+        }
+    }
+
+    /// Judges the earliest windows of rules that have more groups than there is memory for.
+    fn judge_early_windows(&mut self) {
+        let bound = MAX_OPEN_GROUPS / self.rules.len().max(1);
+        while self.rules.iter().any(|rule| rule.windows.open_groups() > bound) {
+            self.judge_windows(|rule| {
+                if rule.windows.open_groups() > bound { rule.windows.close_earliest() } else { Vec::new() }
+            });
+        }
+    }
+
+    /// Delivers the events to all places, even if one of them fails. Counts the failures and returns the first one.
     fn deliver_events(&mut self, now: Option<MonoTime>) -> Result<(), Error> {
         let mut done = Ok(());
         for outlet in &mut self.outlets {
@@ -140,22 +170,11 @@ impl AlertSink {
 
 impl RecordSink for AlertSink {
     fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
-        let rows: Vec<_> =
-            records.iter().map(|record| ExporterRow { record: record.clone(), source }).collect();
-        let chunk = RowChunk::from_rows(&rows, &self.columns);
-        let all: Vec<usize> = (0..rows.len()).collect();
-        for WatchedRule { rule, windows, .. } in &mut self.rules {
-            let scan = TopScan::new(&rule.grouping, &rule.filter);
-            let rows = scan.selection().select_among(&chunk, all.clone());
-            scan.count_chunk(&chunk, &rows, &mut |key: &[u8], has| windows.add_record(key, &has));
-        }
         self.kept.count_offered(records);
         self.kept.count_stored_records(crate::sink::sum_carried(records));
-        let bound = MAX_OPEN_GROUPS / self.rules.len().max(1);
-        while self.rules.iter().any(|rule| rule.windows.open_groups() > bound) {
-            self.judge_windows(|rule| {
-                if rule.windows.open_groups() > bound { rule.windows.close_earliest() } else { Vec::new() }
-            });
+        for portion in records.chunks(RECORDS_PER_CHECK) {
+            self.count_records(portion, source);
+            self.judge_early_windows();
         }
         Ok(())
     }
@@ -178,7 +197,7 @@ impl RecordSink for AlertSink {
 
     fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
         if self.options.is_live {
-            // Exporters have sent what they had: the delay is over.
+            // No more records come, so there is no delay. The current window is not over, and is not judged.
             let now_ns = clock::wall_clock_ns();
             self.judge_windows(|rule| rule.windows.close_until(now_ns));
         } else {

@@ -1,24 +1,25 @@
 //! Sums of groups in windows of time. Pure.
 //!
-//! A record counts in every window in which its flow lasted, with the share of its time there; its flow counts where it began.
+//! A record counts in every window that it overlaps, with a share of its packets and bytes in proportion to the time.
+//! Its flow counts in the window in which it began.
 //!
-//! Invariant: the shares of a record in windows that were open add up to its sums; a share of a window that is over is left out, and the
-//! record is counted as late.
+//! Invariant: the shares of a record add up to its sums. The share of a window that is over is left out, and the record
+//! is counted as late.
 
 use crate::top::{GroupSum, GroupTotals};
 use packetrig_units::{Nanos, clamp_to_u64};
 use std::collections::{BTreeMap, HashMap};
 
-/// Largest number of windows in which a record is counted: the latest ones.
-const MAX_WINDOWS_OF_RECORD: u64 = 100_000;
+/// Limit for the windows of one record. A longer record counts in its latest windows only, and counts as late.
+const MAX_WINDOWS_OF_RECORD: u64 = 10_000;
 
-/// The groups of a window, by key.
+/// The sums of the groups of a window, by key.
 pub(super) type WindowGroups = HashMap<Box<[u8]>, GroupTotals>;
 
 /// A window that is over.
 #[derive(Debug, Default)]
 pub(super) struct ClosedWindow {
-    /// It began at this multiple of its length since 1970.
+    /// Number of whole windows from 1970 to the start of this one.
     pub(super) number: u64,
     pub(super) groups: WindowGroups,
 }
@@ -29,20 +30,20 @@ pub(super) struct AlertWindows {
     open: BTreeMap<u64, WindowGroups>,
     /// Groups in all open windows.
     open_groups: usize,
-    /// Windows before this one are not wanted: they began before anybody watched.
+    /// Number of the first window. Earlier ones are ignored, because they began before the sink was opened.
     first: u64,
-    /// Windows before this one are over.
+    /// Number of the next window to close. All earlier windows are over.
     next: u64,
-    /// Windows after this one have not begun, whatever a record says.
+    /// Number of the last window in which a record may end. A record that ends later has a wrong clock.
     last: u64,
-    /// Records of which a part belongs to a window that was over.
+    /// Records with a part that was left out, see [`Self::add_record`].
     pub(super) late_records: u64,
-    /// Records that lie in the future, as a wrong clock makes them.
+    /// Records that end after the window `last`, and are not counted.
     pub(super) future_records: u64,
 }
 
 impl AlertWindows {
-    /// Begins with the first window that begins at `from_ns` or later.
+    /// The first window is the earliest one that begins at `from_ns` or later.
     pub(super) fn new(length: Nanos, from_ns: u64) -> Self {
         let length_ns = length.as_u64();
         let first = from_ns.div_ceil(length_ns);
@@ -62,12 +63,13 @@ impl AlertWindows {
         self.open_groups
     }
 
-    /// The number of the window at a time.
+    /// The number of the window that contains a time.
     const fn number_at(&self, at_ns: u64) -> u64 {
         at_ns / self.length_ns
     }
 
-    /// Adds a half of a record to its group.
+    /// Adds the shares of a record, or of one direction of it, to its group in each window. Shares of windows that are
+    /// over are left out.
     pub(super) fn add_record(&mut self, key: &[u8], has: &GroupSum) {
         let first_ns = has.first_ns;
         let last_ns = has.last_ns.max(first_ns);
@@ -76,13 +78,13 @@ impl AlertWindows {
             self.future_records += 1;
             return;
         }
-        let from = begins.max(ends.saturating_sub(MAX_WINDOWS_OF_RECORD)).max(self.next);
+        let from = begins.max(ends.saturating_sub(MAX_WINDOWS_OF_RECORD - 1)).max(self.next);
         if begins.max(self.first) < from && ends >= self.first {
             self.late_records += 1;
         }
         for number in from..=ends {
             let span = (number.saturating_mul(self.length_ns), (number + 1).saturating_mul(self.length_ns));
-            // The last window has what is left, so that the shares add up.
+            // The last window gets the remainder, so that the shares add up.
             let span = (span.0, if number == ends { u64::MAX } else { span.1 });
             let GroupTotals { flows, packets, bytes } = has.sum;
             let sum = GroupTotals {
@@ -105,13 +107,13 @@ impl AlertWindows {
         }
     }
 
-    /// Sets the current time: records of windows that begin later are not believed.
+    /// Sets the latest time that records may have: a record that ends in a later window is not counted.
     pub(super) fn set_latest(&mut self, at_ns: u64) {
         self.last = self.number_at(at_ns);
     }
 
-    /// Closes windows that end at `at_ns` or before, and returns them in order. Of several windows without a record in a row, one stands
-    /// for all of them.
+    /// Closes windows that end at `at_ns` or before, and returns them in order. Of a series of windows without records,
+    /// only the first is returned.
     pub(super) fn close_until(&mut self, at_ns: u64) -> Vec<ClosedWindow> {
         self.close_before(self.number_at(at_ns))
     }
@@ -132,7 +134,7 @@ impl AlertWindows {
         let mut closed = Vec::new();
         while self.next < end {
             let found = self.open.keys().next().copied().filter(|&number| number < end);
-            // Without a start of their own, windows begin with the first record.
+            // Windows of files begin with the first record, so there is no empty window before it.
             let begins_with_records = self.next == 0 && self.first == 0;
             if found != Some(self.next) && !begins_with_records {
                 closed.push(ClosedWindow { number: self.next, groups: WindowGroups::new() });
@@ -149,8 +151,8 @@ impl AlertWindows {
     }
 }
 
-/// The part of a record's total in a span of time, if it had the same rate from its first to its last packet. A span without an end has
-/// what is left, also of a record that lasted for no time.
+/// The part of a record's total in a span of time, if the rate was constant from the first to the last packet. A span
+/// that ends at `u64::MAX` gets the whole remainder, even of a record without a duration.
 fn share_in_span(total: u64, lasted: (u64, u64), span: (u64, u64)) -> u64 {
     let until_end = if span.1 == u64::MAX { total } else { share_until(total, lasted, span.1) };
     until_end - share_until(total, lasted, span.0)

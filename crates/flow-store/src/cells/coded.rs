@@ -73,7 +73,7 @@ impl<T: Clone> DictionaryJoiner<T> {
     pub(super) fn append_codes(&mut self, dictionary: &Arc<[T]>, codes: &[u32]) -> ParquetResult<()> {
         // The range is checked here once, so that no lookup can fail.
         if codes.iter().any(|&code| code as usize >= dictionary.len()) {
-            return Err(ParquetError::General("a value is not in its dictionary".into()));
+            return Err(ParquetError::General("an index is beyond the end of its dictionary".into()));
         }
         let place = self.add_dictionary_once(dictionary);
         self.codes.extend(codes.iter().map(|code| place + code));

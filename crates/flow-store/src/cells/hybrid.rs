@@ -7,7 +7,7 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 ///
 /// Format: <https://parquet.apache.org/docs/file-format/data-pages/encodings/#RLE>. A run begins with a
 /// variable-length number. If its lowest bit is 0, the other bits are how often the next value repeats; if it
-/// is 1, they are how many groups of eight packed values follow.
+/// is 1, they are how many groups of eight bit-packed values follow.
 pub(super) fn decode_hybrid(mut bytes: &[u8], width: u8, count: usize) -> ParquetResult<Vec<u32>> {
     if width > 32 {
         return Err(damaged_page_error());
@@ -84,7 +84,7 @@ fn read_number(bytes: &mut &[u8], length: usize) -> Option<u32> {
 }
 
 fn damaged_page_error() -> ParquetError {
-    ParquetError::General("a page is damaged: its packed values do not match its header".into())
+    ParquetError::General("a page is damaged: its run-length encoded or bit-packed values are invalid".into())
 }
 
 #[cfg(test)]

@@ -229,7 +229,7 @@ fn split_page_levels(page: &[u8]) -> ParquetResult<(&[u8], &[u8])> {
 }
 
 fn unexpected_end_error() -> ParquetError {
-    ParquetError::General("a column is shorter than the other columns".into())
+    ParquetError::General("a column or one of its pages ends too early".into())
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) fn alter_table_statement(database: &str, table: &str) -> String {
     )
 }
 
-/// The statement that inserts the rows after it into a table with all columns.
+/// The statement that inserts rows into a table with all columns. The rows follow it in the request.
 pub(super) fn insert_statement(database: &str, table: &str) -> String {
     format!("INSERT INTO `{database}`.`{table}` ({}) FORMAT RowBinary", column_names())
 }

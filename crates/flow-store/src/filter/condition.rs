@@ -276,7 +276,7 @@ fn retain_values(cells: &ColumnCells, set: &RangeSet, rows: &mut Vec<usize>) {
         }
         ColumnCells::Macs(cells) => cells.retain_rows(rows, |mac| set.contains(mac_number(*mac).into())),
         ColumnCells::Flags(_) => filter_rows(rows, |row| set.contains(cells.number_at(row).into())),
-        // A missing column is zero in every row.
+        // A missing column counts as zero in every row, and so does a column of words.
         ColumnCells::Missing | ColumnCells::Words(_) => {
             if !set.contains(0) {
                 rows.clear();

@@ -1,8 +1,8 @@
-//! Errors of filter expressions, with their place in the text.
+//! Errors of filter expressions, with their position in the text.
 
 use std::fmt;
 
-/// An error in a filter expression: its place, its reason, and the possible values there.
+/// An error in a filter expression: its position, its reason, and the possible values there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterError {
     /// The line with the error, shortened around it.

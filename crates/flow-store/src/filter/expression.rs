@@ -16,8 +16,8 @@ pub(super) enum FilterExpression {
 }
 
 impl FilterExpression {
-    /// The condition that all parts hold. The cheapest part is tested first, because it leaves fewer rows
-    /// for the later parts.
+    /// The condition that all parts hold. The cheapest part is tested first, so that the expensive parts
+    /// test fewer rows.
     pub(super) fn conjunction_of_parts(mut parts: Vec<Self>) -> Self {
         parts.sort_by_key(Self::cost);
         Self::All(parts)

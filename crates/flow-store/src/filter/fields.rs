@@ -19,7 +19,7 @@ pub(super) const OTHER_FIELDS: &str = "otherFields";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FieldName {
     pub(super) name: String,
-    /// The place of the field in records. A [`FieldCondition`] is only made for fields in `otherFields`.
+    /// Where records have the field. A [`FieldCondition`] is only made for fields in `otherFields`.
     pub(super) place: FieldPlace,
     kind: DataKind,
 }
@@ -55,7 +55,7 @@ impl FieldCondition {
     }
 
     /// Returns whether the condition may hold for a row of a row group. A condition that is not negated cannot hold if
-    /// no record there has other fields.
+    /// no record of the group has other fields.
     pub(super) fn may_match_group(&self, group: &RowGroupMetaData) -> bool {
         let column = group.columns().iter().find(|column| column.column_path().parts() == [OTHER_FIELDS]);
         let greatest = column.map(|column| column.statistics().and_then(Statistics::max_bytes_opt));

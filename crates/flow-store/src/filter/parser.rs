@@ -4,7 +4,7 @@
 //! either    = both { "or" both }
 //! both      = single { "and" single }
 //! single    = { "not" } ( "(" either ")" | condition )
-//! condition = words of a term, then what its syntax requires
+//! condition = words of a term or name of a column, then the operands that its syntax requires
 //! ```
 //! Invariant: the length of the text, the nesting and the number of conditions are bounded, and so is the cost of parsing
 //! and of testing a record.
@@ -26,7 +26,7 @@ use crate::names::{FlowNames, NameKind};
 use packetrig_flow::IPV4_MAPPED_PREFIX;
 use packetrig_flow::element::ElementKind;
 
-/// Maximum number of bytes of a text.
+/// Maximum number of bytes of a filter.
 const MAX_TEXT: usize = 1 << 20;
 /// Deepest nesting of parentheses.
 const MAX_DEPTH: usize = 64;
@@ -113,7 +113,7 @@ impl FilterSubject {
         self.field.as_ref().map_or_else(|| parse_value(self.syntax, word), |field| field.parse_value(word))
     }
 
-    /// The largest value that a record can have; `None` for operands that are computed.
+    /// The largest value that a record can have; `None` if an operand is computed or has no numbers.
     fn largest_value(&self) -> Option<u128> {
         let bits = self.operands.iter().map(|operand| {
             let ConditionOperand::Column(name) = operand else { return None };
@@ -132,7 +132,7 @@ impl FilterSubject {
         if conditions.len() == 1 { conditions.swap_remove(0) } else { FilterExpression::Any(conditions) }
     }
 
-    /// The expression that holds if one of the operands is in the set; if negated, that none of them is.
+    /// The expression that holds if one of the operands is in the set. If negated, it holds if none of them is.
     fn expression_of_values(&self, wanted: WantedValues) -> FilterExpression {
         let found = self.expression_of_test(&ValueTest::Values(wanted.set));
         if wanted.is_negated { found.to_negated() } else { found }
@@ -336,7 +336,7 @@ fn supported_phrases() -> impl Iterator<Item = &'static str> {
     FILTER_TERMS.iter().flat_map(|term| term.phrases).copied()
 }
 
-/// The greatest TTL is known and does not differ from the least one. Files have zeros where an exporter sends no TTLs.
+/// Holds if the greatest TTL is known and equals the least one. Files have zeros where an exporter sends no TTLs.
 fn same_ttl_expression(subject: &FilterSubject) -> FilterExpression {
     let known = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
     let none = RangeSet::new(vec![ValueRange::from_value(0)]);
@@ -346,7 +346,8 @@ fn same_ttl_expression(subject: &FilterSubject) -> FilterExpression {
     )
 }
 
-/// One of the addresses is IPv6. Flows of protocols below IP have zeros as addresses, and belong to neither version.
+/// Holds if one of the addresses is IPv6. Flows of protocols below IP have zeros as addresses, and belong to neither
+/// version.
 fn one_end_ipv6_expression() -> FilterExpression {
     let some = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
     let has_address = ADDRESS_COLUMNS

@@ -34,7 +34,7 @@ pub enum TermSyntax {
     Everything,
     /// No operand; both addresses are IPv4.
     Version4,
-    /// No operand; one of the addresses is not IPv4.
+    /// No operand; one of the addresses is IPv6.
     Version6,
     /// A number, a comparison with one, or a list.
     Number,

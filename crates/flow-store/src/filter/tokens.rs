@@ -1,4 +1,4 @@
-//! Splits a filter expression into words and symbols, each with its place.
+//! Splits a filter expression into words and symbols, each with its position.
 
 use super::error::FilterError;
 
@@ -100,7 +100,7 @@ pub(super) fn split_tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterErr
             tokens.push(token);
         }
     }
-    // The position is directly after the last word: there an error shows that something is missing.
+    // The end is directly after the text: an error there shows that something is missing.
     tokens.push(FilterToken { kind: TokenKind::End, text: "", at: text.trim_end().len() });
     Ok(tokens)
 }
@@ -109,7 +109,7 @@ fn first_token(rest: &str, at: usize) -> FilterToken<'_> {
     if let Some((symbol, kind)) = SYMBOL_TOKENS.iter().find(|(symbol, _)| rest.starts_with(symbol)) {
         return FilterToken { kind: *kind, text: &rest[..symbol.len()], at };
     }
-    // Without a closing quotation mark the token is empty, which the caller reports at this place.
+    // Without a closing quotation mark the token is empty, which the caller reports at this position.
     for mark in ['"', '\''] {
         if let Some((quoted, _)) = rest.strip_prefix(mark).and_then(|rest| rest.split_once(mark)) {
             return FilterToken { kind: TokenKind::Quoted, text: &rest[..quoted.len() + 2], at };

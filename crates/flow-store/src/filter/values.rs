@@ -34,7 +34,7 @@ fn single_value_range(value: u64) -> ValueRange {
     ValueRange::from_value(value.into())
 }
 
-/// Returns the values that a word means.
+/// Returns the values that a word stands for; `None` if it is not valid.
 pub(super) fn parse_value(syntax: TermSyntax, text: &str) -> Option<ValueRange> {
     match syntax {
         TermSyntax::Address => text.parse::<AddressPrefix>().ok().map(|prefix| prefix.address_range()),
@@ -56,8 +56,8 @@ fn parse_plain_number(text: &str) -> Option<u64> {
     }
 }
 
-/// Parses a point in time. With up to three decimals it means the whole millisecond: nfdump has no shorter times, and
-/// neither have files of other exporters.
+/// Parses a point in time. With up to three decimals it means the whole millisecond: nfdump stores milliseconds, and
+/// many exporters send no finer times.
 fn parse_moment(text: &str) -> Option<ValueRange> {
     if let Some(number) = parse_plain_number(text) {
         return Some(single_value_range(number));

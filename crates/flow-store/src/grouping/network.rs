@@ -28,7 +28,7 @@ impl NetworkLengths {
     pub(super) fn network_of(self, address: [u8; 16]) -> AddressNetwork {
         let is_v4 = matches!(canonical_address(address), IpAddr::V4(_));
         let (length, behind) = if is_v4 { (self.v4, 96) } else { (self.v6, 0) };
-        // A shift by all 128 bits overflows: a network of zero bits contains every address.
+        // A shift by all 128 bits overflows: a network of full length is a single address.
         let rest = u128::MAX.checked_shr(behind + length).unwrap_or(0);
         let address = (u128::from_be_bytes(address) & !rest).to_be_bytes();
         AddressNetwork { address, length, is_whole: length == if is_v4 { 32 } else { 128 } }

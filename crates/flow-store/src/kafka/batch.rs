@@ -13,7 +13,7 @@ const ROWS_PER_BATCH: usize = 500;
 /// Bytes of a batch up to the end of its checksum, which covers everything after it.
 const CHECKSUM_END_OFFSET: usize = 21;
 
-/// Rows for a partition, with their place in the producer's sequence once it is assigned.
+/// Rows for a partition, with their position in the producer's sequence once it is assigned.
 #[derive(Debug)]
 pub(super) struct RecordBatch {
     pub(super) partition: i32,
@@ -56,7 +56,8 @@ impl KafkaProducer {
 pub(super) fn split_into_batches(rows: Vec<ExporterRow>, partitions: &[TopicPartition]) -> Vec<RecordBatch> {
     let mut by_partition: BTreeMap<i32, Vec<ExporterRow>> = BTreeMap::new();
     for row in rows {
-        // The number is at least one, so that the remainder is defined; `map_or(0)` below then names a partition.
+        // The count is at least one, so that the remainder is defined. Without partitions, all rows would go into
+        // partition 0, but `fetch_partitions` returns no empty list.
         let count = (partitions.len() as u64).max(1);
         let index = clamp_to_usize(row.record.flow_id % count);
         let mut from_index = partitions.iter().cycle().skip(index).take(partitions.len());

@@ -14,7 +14,7 @@ const KAFKA_CLIENT_ID: &str = "packetrig";
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 const KAFKA_PORT: u16 = 9092;
 
-/// A call with its only supported version. Brokers since 2.1 (2018) support all of these.
+/// A call with the only version that packetrig uses. Brokers since 2.1 (2018) support all of these.
 #[derive(Clone, Copy)]
 struct KafkaCall {
     key: i16,
@@ -79,7 +79,7 @@ impl KafkaBroker {
         Ok(())
     }
 
-    /// Returns the partitions of a topic with their leaders, in the order of partitions.
+    /// Returns the partitions of a topic with their leaders, in the order of their numbers.
     pub(super) fn fetch_partitions(&mut self, topic: &str) -> Result<Vec<TopicPartition>, Error> {
         let mut body = KafkaWriter::default();
         // One topic; the last byte allows the broker to create it.
@@ -145,7 +145,7 @@ impl KafkaBroker {
         match code {
             // 46: the broker has this batch already; its first answer was lost.
             0 | 46 => Ok(ProduceOutcome::Stored),
-            // The broker has lost this producer's sequence: a new producer id is needed.
+            // The broker does not accept this producer's sequence number or epoch: a new producer id is needed.
             45 | 47 | 59 => Err(Error::OutOfSequence { peer: self.peer.clone() }),
             // The batch is too large, not authorised, or not valid: the same batch would be refused again.
             10 | 17 | 18 | 29 | 31 | 32 | 42 | 43 | 44 | 87 => {

@@ -95,7 +95,7 @@ impl<'a> KafkaReader<'a> {
         self.read_bytes(length.into()).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// A list with as many items as it says.
+    /// A list: the number of its items, then the items.
     pub(super) fn read_list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         // -1 is a null list. Each item has at least a byte, so a greater count is wrong and must not allocate.
         let count = self.read_i32()?.max(0).unsigned_abs() as usize;

@@ -1,4 +1,4 @@
-//! Properties of address ranges: a table for lookups of addresses, and for the ranges of a value.
+//! Values of address ranges, such as their countries: finds the value of an address, and the ranges of a value.
 
 use crate::filter::ValueRange;
 use std::cmp::Reverse;
@@ -17,7 +17,7 @@ pub(super) struct RangeList<T> {
 struct AddressRange {
     first: u128,
     last: u128,
-    /// Place of the value, from 1.
+    /// Position of the value in `values`, counted from 1.
     entry: u32,
 }
 
@@ -75,7 +75,7 @@ impl<T: Clone + Eq + Hash> RangeList<T> {
 #[derive(Clone, Debug)]
 pub(crate) struct AddressTable<T> {
     starts: Vec<u128>,
-    /// Places of the values, from 1; 0 for addresses without a value.
+    /// Positions in `values`, counted from 1; 0 for addresses without a value.
     entries: Vec<u32>,
     values: Vec<T>,
 }

@@ -15,7 +15,7 @@ pub struct NameColumn {
     pub(crate) source: NameSource,
 }
 
-/// The columns for which the name is shown.
+/// The columns of a record whose values are looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameSource {
     Address(&'static str),
@@ -149,7 +149,7 @@ fn address_value(names: &FlowNames, kind: NameKind, address: [u8; 16]) -> NameVa
 
 /// The values of a column of names in a chunk.
 pub(crate) enum NameColumnValues<'a> {
-    /// The file has no such column.
+    /// The file has no column of these addresses.
     Unknown(NameValue<'a>),
     /// Each address of the dictionary is looked up once.
     Named(CodedCells<NameValue<'a>>),

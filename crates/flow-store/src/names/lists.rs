@@ -20,7 +20,7 @@ pub(super) fn add_names_text(names: &mut FlowNames, text: &str) -> Result<(), Na
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
     let Some(first) = lines.find(|line| !line.is_empty()) else {
-        return Err(NamesFault::new("the file is empty"));
+        return Err(NamesFault::new("the file is empty, or has only comments"));
     };
     if first.split('\t').take(2).filter(|word| read_address(word).is_some()).count() == 2 {
         return add_ranges(names, text);
@@ -210,7 +210,7 @@ fn is_service_name(name: &str) -> bool {
 /// Adds the services of a file. Where files differ, the later one decides.
 fn add_services(names: &mut FlowNames, services: ServiceNames) -> Result<(), NamesFault> {
     if services.is_empty() {
-        return Err(NamesFault::new("no line has a service with a port"));
+        return Err(NamesFault::new("no line has a service with a port and a known protocol"));
     }
     names.services.extend(services);
     Ok(())

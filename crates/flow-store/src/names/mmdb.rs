@@ -3,7 +3,7 @@
 //! The tree is walked once, and its leaves become ranges. Databases of MaxMind, DB-IP, IPinfo and IPLocate
 //! use different names for the same values; this module knows the usual ones.
 //!
-//! Invariant: any bytes end in ranges or in an error, in a time and a memory that are bounded by their number.
+//! Invariant: any content gives ranges or an error. Its length bounds the time and the memory.
 
 #[cfg(test)]
 pub(super) mod sample;
@@ -22,7 +22,7 @@ const MAX_METADATA: usize = 128 * 1024;
 /// Zeros between the tree and the values.
 const TREE_SEPARATOR_BYTES: usize = 16;
 
-/// A database that is open.
+/// The content of a database, split into its parts.
 pub(super) struct MmdbDatabase<'a> {
     tree: &'a [u8],
     values: &'a [u8],
@@ -44,7 +44,7 @@ pub(super) struct MmdbRanges {
 enum TreeRecordTarget {
     Node(usize),
     Nothing,
-    /// The place of a value.
+    /// Offset of a value.
     Value(usize),
 }
 
@@ -112,7 +112,7 @@ impl<'a> MmdbDatabase<'a> {
         let whole = AddressPrefixNode { bits: 0, length: 0 };
         let ipv4 = if self.is_v6 { self.ipv4_root(root) } else { root };
         if self.is_v6 {
-            // Databases repeat the tree of IPv4 below prefixes such as 2002::/16.
+            // Databases repeat the tree of IPv4 below prefixes such as 2002::/16. The walk leaves these copies out.
             walk.add_ranges_below(root, whole, Some(ipv4))?;
         }
         // Addresses of IPv4 are mapped into IPv6 here (RFC 4291, section 2.5.5.2).
@@ -126,7 +126,7 @@ impl<'a> MmdbDatabase<'a> {
         Ok(walk.found)
     }
 
-    /// The record for all addresses of IPv4, which follow 96 bits of zero.
+    /// The record for all addresses of IPv4, which is behind 96 bits of zero.
     fn ipv4_root(&self, root: TreeRecordTarget) -> TreeRecordTarget {
         (0..96).fold(root, |record, _| match record {
             TreeRecordTarget::Node(node) => self.child_record(node, 0),
@@ -160,7 +160,7 @@ fn parse_big_endian(bytes: &[u8]) -> usize {
     bytes.iter().fold(0, |number, &byte| number << 8 | usize::from(byte))
 }
 
-/// Numbers of the values that the ranges of a leaf have.
+/// The entries of a leaf's values in [`MmdbRanges`].
 #[derive(Clone, Copy, Default)]
 struct LeafEntries {
     country: Option<u32>,
@@ -170,7 +170,7 @@ struct LeafEntries {
 struct TreeWalk<'a> {
     database: &'a MmdbDatabase<'a>,
     found: MmdbRanges,
-    /// Decoded values by their position in the file: thousands of leaves share one value.
+    /// Decoded values by their offset: thousands of leaves share one value.
     entries: HashMap<usize, LeafEntries>,
     visits_left: usize,
     parts_left: usize,
@@ -195,7 +195,7 @@ impl TreeWalk<'_> {
                     // A tree that is well made has each node once, and ends after the bits of an address.
                     let next = self.visits_left.checked_sub(1).filter(|_| place.length < 128);
                     self.visits_left = next.ok_or_else(|| {
-                        NamesFault::new("the MMDB database is damaged: its tree has a loop")
+                        NamesFault::new("the MMDB database is damaged: its tree has a loop or is too deep")
                     })?;
                     let length = place.length + 1;
                     let one = AddressPrefixNode { bits: place.bits | 1 << (128 - length), length };

@@ -1,7 +1,7 @@
 //! Finds the whole row groups of a file that was not finished.
 //!
-//! Blocks follow one another. If one cannot be read, the next readable one is searched for: its head must fit into the file, and the
-//! checksum and the end of its footer must be right.
+//! Blocks follow one another. If one cannot be read, the next readable one is searched for: the sizes in its head must
+//! fit into the file, and the checksum and the end of its footer must be right.
 
 use crate::checksum::{continue_crc32c, crc32c};
 use crate::row_group::{FileFooter, PARQUET_MAGIC, RowGroupBlockHead, pages_range};
@@ -179,8 +179,8 @@ fn find_next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>>
     Ok(None)
 }
 
-/// Returns whether the bytes from `at` are the beginning of a block, or only zeros: then the process was killed, or the power
-/// failed, while the block was written.
+/// Returns whether the bytes from `at` are fewer than a head, the beginning of a longer block, or only zeros: then the
+/// process was killed, or the power failed, while the block was written.
 fn is_cut_block(file: &File, at: u64, length: u64) -> io::Result<bool> {
     if at + RowGroupBlockHead::ENCODED_BYTES as u64 > length {
         return Ok(true);

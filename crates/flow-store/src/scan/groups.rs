@@ -140,7 +140,7 @@ impl GroupReader {
             let mut chunk =
                 RowChunk { rows: self.left.min(ROWS_PER_READ), first: self.next, columns: Vec::new() };
             self.left -= chunk.rows;
-            // Places count all rows of the group, also those that are not selected.
+            // Positions count all rows of the group, also those that are not selected.
             self.next.row += chunk.rows;
             self.of_filter.append_next_rows(&mut chunk)?;
             let rows = selection.select_rows(&chunk);

@@ -1,4 +1,5 @@
-//! The threads that read: each has a share of the portions of the files.
+//! The reading threads. Each reads a share of the portions, which are whole files, or row groups if there is only one
+//! file.
 
 use super::groups::{GroupPlaces, GroupReader, find_columns};
 use super::selection::RowSelection;
@@ -124,7 +125,7 @@ impl ScanShare {
             if request.selection.may_have_group(group.metadata(), first) {
                 read_group(path, &*group, first, &places, request, sink)?;
             }
-            // Ended after a skipped group, too: portions are counted, not groups with rows.
+            // A skipped group is a portion, too: all row groups are counted, not only those with rows.
             if portions.is_some() {
                 sink.end_portion()?;
             }

@@ -1,4 +1,4 @@
-//! Selections of rows to read: rows that a filter selects, or rows at known places.
+//! Selections of rows to read: rows that a filter selects, or rows at known positions.
 
 use super::{RowChunk, RowPlace};
 use crate::filter::FlowFilter;
@@ -52,7 +52,7 @@ impl RowSelection<'_> {
     }
 }
 
-/// The places from `first` to before `next`. Binary search, since places are in order.
+/// The positions from `first` to before `next`. Uses binary search, since positions are in order.
 fn row_places_between(rows: &[RowPlace], first: RowPlace, next: RowPlace) -> &[RowPlace] {
     let start = rows.partition_point(|place| *place < first);
     let end = rows.partition_point(|place| *place < next);

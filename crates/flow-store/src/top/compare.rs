@@ -2,8 +2,8 @@
 //!
 //! Both sides are counted separately. The largest groups of each side are candidates. The sum of a candidate
 //! on the other side is exact, too: one more scan counts it if it is not among the largest there. So every
-//! number of the answer is exact. A group that is on neither list is smaller than the smallest of both lists
-//! on both sides, and so is its change: [`CompareAnswer::uncompared_rate`].
+//! number of the answer is exact. A group that is on neither list is at most as large as the smallest group of
+//! each list, so its change is at most [`CompareAnswer::uncompared_rate`].
 
 use super::counter::CountedGroups;
 use super::listed::{ListedGroups, sums_of_groups};
@@ -70,7 +70,8 @@ pub struct CompareAnswer {
     pub kinds: BTreeMap<ChangeKind, u64>,
     /// True if there are more groups than candidates: then `kinds` has only the kinds of the candidates.
     pub has_other_groups: bool,
-    /// Changes below this rate may be missing, because not all groups could be compared.
+    /// Changes up to this rate may be missing in `changes`, because not all groups could be compared; `None` if none
+    /// can be missing.
     pub uncompared_rate: Option<f64>,
     /// Files were removed or replaced while they were read.
     pub files_have_changed: bool,
@@ -153,7 +154,7 @@ fn is_complete(side: &CountedGroups) -> bool {
     !side.groups_are_estimated && side.groups == side.largest.len() as u64
 }
 
-/// The rate that no group beside the candidates reaches, on either side.
+/// The largest rate that a group beside the candidates can have, on either side; `None` if there is no such group.
 fn uncompared_rate(answer: &CompareAnswer, counted: &[CountedGroups; 2], order: TopOrder) -> Option<f64> {
     let rates = [0, 1].into_iter().filter(|&side| !is_complete(&counted[side])).map(|side| {
         let least = counted[side].largest.last().map_or_else(GroupTotals::default, |(_, has)| has.sum);

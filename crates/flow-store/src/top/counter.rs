@@ -1,10 +1,11 @@
 //! Counts groups exactly, in bounded memory, with as many scans as that takes.
 //!
-//! Each thread of a scan has a [`ScanCounter`]. While all groups fit, there is one scan. When a table is full, the groups with the larger
-//! hashes leave it, and it counts the others to the end. So each scan counts the groups of a range of hashes, the smallest range among
-//! its threads, and the next scan begins where this range ended. From the moment the first table was full, a [`GroupSketch`] has a bound
-//! from above for every group: later scans pass over groups that cannot be among the largest, so there are usually two scans. An order
-//! that is no sum, such as a rate, has no such bound.
+//! Each thread of a scan has a [`ScanCounter`]. While all groups fit, there is one scan. When a table is full, the
+//! groups with the larger hashes leave it, and it counts the others to the end. So each scan counts the groups of a
+//! range of hashes, the smallest range among its threads, and the next scan begins where this range ended. From the
+//! moment the first table was full, a [`GroupSketch`] has an upper bound for every group: later scans pass over groups
+//! that cannot be among the largest, so there are usually two scans. An order that is no sum, such as a rate, has no
+//! such bound.
 //!
 //! Invariant: after a scan, the sum of a group in the table includes every record of the group.
 
@@ -35,7 +36,7 @@ impl HashRange {
     }
 }
 
-/// Groups that may still be among the largest, by their bounds from above.
+/// Groups that may still be among the largest, by their upper bounds.
 #[derive(Clone, Debug)]
 struct PromisingGroups {
     sketch: Arc<GroupSketch>,

@@ -1,4 +1,4 @@
-//! Sums of groups that are known already: of each, or of each in steps of time. Memory is for the listed groups only.
+//! Sums of given groups, in total or for each step of time. Memory is needed for these groups only.
 
 use super::{GroupSum, GroupTotals, TOP_COLUMNS, TopScan};
 use crate::Error;
@@ -9,10 +9,10 @@ use crate::scan::{RowChunk, ScanTerms, count_records};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// The requested groups, by key, with their places in the answer.
+/// The listed groups, by key, with their indexes in the answer.
 type ListedKeys = HashMap<Box<[u8]>, usize, KeyHashes>;
 
-/// The groups that the user requested by their keys, and the records that are counted.
+/// Groups that are given by their keys, and the records that are counted for them.
 pub(super) struct ListedGroups<'a> {
     pub(super) terms: &'a ScanTerms<'a>,
     pub(super) files: &'a [PathBuf],

@@ -1,4 +1,4 @@
-//! Bounds from above for the sums of all groups, in little memory.
+//! Upper bounds for the sums of all groups, in little memory.
 //!
 //! Each group has a counter by its hash, and shares this counter with a few other groups. So the counter is at least as large as the
 //! group's sum: if it is below the smallest shown group, the group need not be counted at all.
@@ -63,7 +63,7 @@ impl GroupSketch {
 
 /// The low bits of a hash.
 fn slot_of(hash: u64, places: usize) -> usize {
-    // Both numbers of places are powers of two.
+    // Both numbers of slots are powers of two.
     clamp_to_usize(hash & (places as u64 - 1))
 }
 

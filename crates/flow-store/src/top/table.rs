@@ -9,7 +9,7 @@ use std::hash::BuildHasher as _;
 #[derive(Clone, Debug, Default)]
 pub(super) struct GroupTable {
     hashes: KeyHashes,
-    /// Places in `groups`, by hash.
+    /// Indexes in `groups`, by hash.
     places: HashTable<u32>,
     groups: Vec<KeyedSum>,
     keys: Vec<u8>,

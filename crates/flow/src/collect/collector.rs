@@ -3,12 +3,13 @@
 //! The memory that senders cause is accounted to their exporter, at its cost to the allocator. It is bounded for an address, for
 //! exporters on trial together, and for all. A bound that is exceeded has these effects:
 //!
-//! * An address exceeds its share: the exporter of that address that holds most gives up memory.
+//! * An address exceeds its share: its largest exporter gives up memory. Files have no such bound.
 //! * Exporters on trial exceed their common share: the collector forgets the one that has been silent longest.
-//! * All exceed the whole: of the address that holds most, the exporter that holds most gives up memory.
+//! * All exporters together exceed the memory: the largest exporter of the largest address gives up memory.
 //!
-//! So a large exporter gives up memory before a small one. An exporter gives up data that waits for its
-//! template first, then templates, the oldest first. It gives up its other memory only by being forgotten.
+//! So a large exporter gives up memory before a small one. An exporter first gives up data that waits for its
+//! template, then templates, the oldest first, then the counters and samplers of sFlow. It gives up its other
+//! memory only by being forgotten.
 //!
 //! Invariant: after every message [`FlowCollector::memory_bytes`] is at most [`CollectorOptions::memory`]. The counts
 //! of a forgotten session are kept in the sum.
@@ -44,7 +45,8 @@ pub struct CollectorOptions {
     pub silence: Nanos,
     /// Time for which a new exporter over UDP is on trial.
     pub trial: Nanos,
-    /// Addresses that are read. Exporters named by their own address are not on trial.
+    /// Addresses whose messages are read. An exporter that the list names by its own address needs no trial, if there
+    /// is a place for it.
     pub allowed: ExporterList,
     pub session: SessionOptions,
 }
@@ -96,7 +98,7 @@ impl CollectorOptions {
 /// Messages that were not read, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedMessages {
-    /// The message uses a protocol that the collector cannot read.
+    /// The message has no valid header of a protocol that the collector can read.
     pub unknown_protocol: u64,
     /// The sender's address is not on the list of exporters.
     pub not_allowed: u64,
@@ -109,13 +111,13 @@ pub struct RefusedMessages {
 pub struct ForgottenExporters {
     /// The exporter was on trial, and all places were taken.
     pub on_trial: u64,
-    /// The exporter was on trial, and the memory was used up.
+    /// The memory was used up: the exporter was on trial, or had nothing else to give up.
     pub for_memory: u64,
     /// The exporter was established, and had been silent for long.
     pub silent: u64,
 }
 
-/// State that is kept of an exporter that is gone.
+/// Counts and reported losses of an exporter that was forgotten.
 #[derive(Clone, Debug, Default)]
 struct EndedExporter {
     counts: SessionCounts,
@@ -130,7 +132,7 @@ pub struct FlowCollector {
     ended: BTreeMap<ExporterIdentity, EndedExporter>,
     /// Memory of the names in `ended`.
     ended_names: usize,
-    /// Sum over the gone exporters that found no room in `ended`.
+    /// Sum over the gone exporters that are not in `ended`.
     gone: SessionCounts,
     refused: RefusedMessages,
     forgotten: ForgottenExporters,
@@ -149,7 +151,7 @@ impl FlowCollector {
     }
 
     /// Reads one whole message that came from `source` at `now_ns`. The time must be of a clock that is never set, because
-    /// ages are measured by it.
+    /// ages are measured by it. A message that is refused for its address is counted, but is no error.
     pub fn receive_message(
         &mut self,
         source: MessageSource,
@@ -178,7 +180,7 @@ impl FlowCollector {
         let read = known.session.decode_message(message, now_ns, &mut |received| out(&exporter, received));
         let is_known_for = now_ns.saturating_sub(known.first_ns);
         // A forger can send templates and garbage from any address at little cost. To become established it must send
-        // records that can be decoded, and keep it up for the whole trial. The address of a connection is its own.
+        // records that can be decoded, and keep it up for the whole trial. A connection proves its address.
         let trial_ns =
             if source.transport == MessageTransport::Udp { self.options.trial.as_u64() } else { 0 };
         if known.standing == ExporterStanding::OnTrial
@@ -218,8 +220,8 @@ impl FlowCollector {
         if is_file || self.options.allowed.lists_host(address) {
             self.end_exporter_trial_if_room(&exporter, now_ns);
         }
-        // Established exporters never take the places of the trial, and the newcomer has the latest turn. So
-        // the exporter that is forgotten here is not the newcomer.
+        // Established exporters never take the places that are reserved for the trial, and the newcomer has the
+        // latest turn. So the exporter that is forgotten here is not the newcomer.
         while self.table.len() > self.options.exporter_limit()
             && let Some(oldest) = self.table.longest_silent_exporter(ExporterStanding::OnTrial).copied()
         {
@@ -229,7 +231,7 @@ impl FlowCollector {
         self.table.get(&exporter).is_some()
     }
 
-    /// Creates the session of an exporter. Templates of a connection are valid as long as the connection.
+    /// Creates the session of an exporter. Templates of a connection or file are valid until it ends.
     fn new_session(&self, exporter: ExporterIdentity) -> ExportSession {
         let options = self.options.session;
         let template_life =
@@ -318,7 +320,7 @@ impl FlowCollector {
         let portless = ExporterIdentity { source: MessageSource { port: 0, ..exporter.source }, ..*exporter };
         let is_listed = self.ended.contains_key(&portless);
         if !is_listed && !self.may_list_ended_exporter(&known) {
-            // The counts of the exporter stay in the total even if its name is removed.
+            // This exporter gets no line of its own, but its counts stay in the total.
             self.gone.add_counts(known.session.counts());
             return;
         }
@@ -335,8 +337,8 @@ impl FlowCollector {
         }
     }
 
-    /// Returns whether an exporter gets a line of its own in live views. An exporter that delivered nothing over UDP may never
-    /// have existed. The number of lines is limited, because senders could otherwise create any number of them.
+    /// Returns whether an exporter gets a line of its own in live views. An exporter on trial that delivered nothing
+    /// gets none: its address may be forged. The number of lines is limited, because senders choose it.
     fn may_list_ended_exporter(&self, known: &KnownExporter) -> bool {
         let is_known =
             known.standing == ExporterStanding::Established || has_delivered(known.session.counts());

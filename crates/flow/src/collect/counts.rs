@@ -60,7 +60,7 @@ pub struct SessionCounts {
     pub untold: u64,
     /// Bytes of the sets that wait for their template.
     pub pending_bytes: u64,
-    /// Messages that broke off or were refused; see [`MalformedMessage`](super::MalformedMessage).
+    /// Messages that could not be read, or only in part; see [`MalformedMessage`](super::MalformedMessage).
     pub malformed: u64,
     /// Records that were counted and not decoded: more than a set of that length may hold.
     pub over_budget: u64,
@@ -81,7 +81,7 @@ pub struct SessionCounts {
     pub counter_samples: u64,
     /// Samples of kinds that are not read, and samples of counters of other things than interfaces.
     pub unread_samples: u64,
-    /// Interfaces without room for their counters.
+    /// Interface counters that were not stored, or were given up for lack of room. All samplers count as one.
     pub interfaces_no_room: u64,
     /// Names of template fields that have no column.
     pub skipped: BTreeSet<String>,
@@ -113,7 +113,7 @@ macro_rules! session_counts {
 
 /// Every number of [`SessionCounts`], in order.
 pub const SESSION_COUNTS: &[SessionCount] = session_counts! {
-    messages total "messages read";
+    messages total "messages accepted from exporters, malformed ones included";
     message_bytes total "bytes of messages";
     records total "flow records decoded";
     packets total "packets in decoded records";
@@ -192,5 +192,5 @@ impl SessionCounts {
     }
 }
 
-/// Maximum number of names that are kept for a session.
+/// Maximum number of names of skipped fields that are remembered for a session.
 pub(super) const MAX_SKIPPED_NAMES: usize = 64;

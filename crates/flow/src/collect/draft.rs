@@ -35,7 +35,7 @@ pub(super) struct FinishedRecord {
     pub(super) is_timed: bool,
 }
 
-/// First and last packet, nanoseconds since 1970.
+/// Times of the first and the last packet, nanoseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 struct FlowTimes {
     first_ns: u64,
@@ -335,7 +335,8 @@ impl MessageTime {
     }
 }
 
-/// Reads NTP time, seconds since 1900 modulo 2^32 and a fraction, to the nearest 1/`parts` of a second.
+/// Converts NTP time (seconds since 1900 modulo 2^32, and a fraction) to nanoseconds since 1970, rounded to 1/`parts`
+/// of a second.
 fn decode_ntp(raw: u64, parts: u64) -> u64 {
     let seconds = raw >> 32;
     // The first bit is set until 2036; then the seconds start again at zero (RFC 4330 section 3).

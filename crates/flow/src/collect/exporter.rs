@@ -111,7 +111,7 @@ impl MessageTransport {
     }
 }
 
-/// Protocol and observation domain of a message.
+/// Protocol, observation domain and sFlow agent of a message.
 pub(super) struct MessageHead {
     pub(super) protocol: ExportProtocol,
     pub(super) domain: u32,
@@ -156,7 +156,8 @@ fn read_word(message: &[u8], at: usize, needed: usize) -> Result<u32, MalformedM
         .ok_or(MalformedMessage::Short { found: message.len(), needed })
 }
 
-/// Length of the message at the front of a stream; `None` until its first bytes have arrived. Only IPFIX and SIM state it.
+/// Length of the message at the front of a stream; `None` until its first six bytes have arrived. Only IPFIX and SIM
+/// state it; anything else is an error.
 pub fn message_length(stream: &[u8]) -> Result<Option<usize>, MalformedMessage> {
     // IPFIX has its length at byte 2, SIM at byte 4: six bytes are enough for both.
     let Some(start @ &[v0, v1, i0, i1, s0, s1]) = stream.first_chunk::<6>() else { return Ok(None) };

@@ -51,10 +51,10 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         Self { options, open: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// Returns the number of flows that fit into this much memory, at most 2^18.
+    /// Returns the number of flows that fit into this much memory, but at least 14 and at most 229 376.
     pub const fn max_flows_in_memory(memory: usize) -> usize {
         let mut buckets: usize = 1 << 18;
-        // A hash map has a power of two of buckets, and fills seven eighths of them.
+        // The number of buckets of a hash map is a power of two, and at most seven eighths of them are used.
         while buckets > 16
             && buckets * (size_of::<((E, u64), OpenFlow)>() + 1 + size_of::<(E, u64)>()) > memory
         {
@@ -68,7 +68,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         self.open.values().map(|open| open.record.forward.packets).sum()
     }
 
-    /// Takes an event that came at `now_ns`.
+    /// Adds an event that came at `now_ns`.
     pub fn add_event(&mut self, of: E, event: SimEvent, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
         match event {
             SimEvent::Flow { flow_id, key, .. } => {

@@ -48,7 +48,7 @@ pub struct GroupOptions {
 }
 
 impl GroupOptions {
-    /// Builds options for as many flows as fit into this much memory.
+    /// Builds options for as many flows as fit into this much memory, but for at least 14 and at most 14.7 million.
     pub fn within_memory(memory: usize) -> Self {
         let mut buckets: usize = 16;
         while buckets < 1 << 24 && Self::memory_of_buckets(2 * buckets) <= memory {
@@ -57,8 +57,8 @@ impl GroupOptions {
         Self { flows: buckets / 8 * 7, ..Self::default() }
     }
 
-    /// Memory of two maps with so many buckets each. A map has a power of two of buckets and fills seven eighths of them. While one
-    /// of the maps grows, its buckets take half as much again.
+    /// Memory of two maps with this many buckets each. The number of buckets is a power of two, and at most seven
+    /// eighths of them are used. A map that grows still has its old buckets, half as many.
     const fn memory_of_buckets(buckets: usize) -> usize {
         buckets * BUCKET_BYTES / 2 * 5 + 2 * (buckets / 8 * 7) * FlowSideState::HEAP_BYTES
     }
@@ -90,11 +90,11 @@ struct JoinedRecord {
     forgotten: u64,
     /// Packets of each direction that are stored with it or were stored before it.
     stored: [Option<RecordClaim>; 2],
-    /// New parts of earlier records.
+    /// Records of earlier packets that had no position until now and are not stored yet.
     waited: Vec<FlowRecord>,
 }
 
-/// Memory of a bucket of a map. A direction in it takes more outside of the map.
+/// Memory of a bucket of a map. A direction takes further memory outside of its bucket.
 const BUCKET_BYTES: usize = size_of::<(FlowSide, FlowSideState)>() + 1;
 
 /// Joins records of all groups; see the module documentation.
@@ -147,8 +147,9 @@ impl GroupedFlows {
         }
     }
 
-    /// Takes a record. Returns its new part, and the new parts of earlier records that had no position without it. `now_ns` is of a
-    /// clock that is never set.
+    /// Takes a record. Returns it with only the packets that are not stored yet, and records of earlier packets to
+    /// which it gave a position. A record without a history is returned unchanged. `now_ns` is of a clock that is
+    /// never set.
     pub fn filter_new(
         &mut self,
         mut record: FlowRecord,
@@ -171,7 +172,7 @@ impl GroupedFlows {
         own.into_iter().chain(joined.waited)
     }
 
-    /// Takes a meter's report on its place in its group.
+    /// Takes a meter's report on its role in its group.
     pub fn note_membership(&mut self, membership: &GroupMembership) {
         if let Some(counts) = self.group_counts_mut(membership.group) {
             counts.note_membership(membership);
@@ -195,7 +196,8 @@ impl GroupedFlows {
         self.groups.iter().map(|(group, counts)| (*group, counts))
     }
 
-    /// Reduces a record to its new part. `was_stored`: the record was handed out before, and its history says which packets that were.
+    /// Reduces a record to the packets that are not stored yet. `was_stored`: an earlier process handed the record
+    /// out, and its history states with which packets.
     fn join_record(
         &mut self,
         history: &FlowHistory,
@@ -226,8 +228,8 @@ impl GroupedFlows {
             }
             let (direction, own) = (*history.direction(is_reverse), half_counts(half));
             let report = SideReport { direction, own, stored, ..both };
-            // All meters share the order of ends. The source of a record is only
-            // the end that its meter saw first.
+            // The order of the two ends (lower, upper) is the same at all meters.
+            // The source of a record is only the end that its meter saw first.
             let place =
                 FlowSide { group, flow_id: record.flow_id, lane, is_second: history.flipped != is_reverse };
             let known = self.side_state_mut(place);
@@ -269,7 +271,8 @@ impl GroupedFlows {
             self.is_crowded |= !is_old && !self.older.is_empty();
             self.older = std::mem::take(&mut self.recent);
             self.turned_ns = now_ns;
-            // Forgotten flows were not used since the last rotation, so later records cannot belong to them.
+            // The forgotten flows were not used since the rotation before this one, so none of them began after
+            // the newest record of that time.
             self.whole_from_ns = std::mem::replace(&mut self.turn_newest_ns, self.newest_ns);
         }
     }

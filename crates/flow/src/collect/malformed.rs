@@ -2,11 +2,12 @@
 
 use crate::sim::SimError;
 
-/// Fault of a message. On a stream, the bytes behind it cannot be read either.
+/// Fault of a message. If [`message_length`](super::message_length) returns it, the rest of the stream cannot be read
+/// either. After any other fault, the next message can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedMessage {
-    /// Ends within its header.
-    #[error("a message of {found} bytes is too short: its header alone has {needed} bytes")]
+    /// The message ends within its header, or the header is not valid.
+    #[error("a message of {found} bytes has no valid header: a header has at least {needed} bytes")]
     Short {
         found: usize,
         /// Bytes of the header.
@@ -19,7 +20,7 @@ pub enum MalformedMessage {
     #[error("the header of a message gives a length of {said} bytes, but the message has {found}")]
     Length { said: usize, found: usize },
     /// A set that ends behind the message or within its own header.
-    #[error("set {id} gives a length of {said} bytes, but only {left} bytes of the message are left")]
+    #[error("set {id} gives an invalid length of {said} bytes: a set has at least 4, and {left} are left")]
     Set { id: u16, said: usize, left: usize },
     /// A template that is not valid.
     #[error("template {id} {why}")]
@@ -34,7 +35,7 @@ pub enum MalformedMessage {
         /// Number of the sample in the datagram, from 1.
         number: u32,
     },
-    /// A datagram of SIM.
+    /// A fault of a SIM datagram.
     #[error(transparent)]
     Sim(SimError),
     /// A value that goes beyond the end of its set.

@@ -7,7 +7,7 @@ use crate::export::section::{REVERSE_ENTERPRISE, own};
 use crate::foreign::reverse_name;
 use crate::iana;
 
-/// Notation of a time. Times count from 1970 unless they name another origin.
+/// Notation of a time, from the coarsest to the finest. Times count from 1970 unless they name another origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TimeNotation {
     Seconds,
@@ -144,7 +144,8 @@ impl ExporterStatistic {
 }
 
 impl FieldMeaning {
-    /// Keeps meanings that exist for each direction; the reverse direction has no column for any other meaning.
+    /// Keeps a meaning that exists for each direction. Any other meaning becomes [`Self::Other`], because the reverse
+    /// direction has no column for it.
     const fn keep_if_per_direction(self, name: FieldName) -> Self {
         match self {
             Self::Packets(_)

@@ -7,7 +7,8 @@
 const MAX_NODE: usize = 11;
 const NODE_LEAST: usize = 5;
 
-/// Returns the memory that a block of this many bytes takes: glibc puts eight bytes in front and rounds up to sixteen.
+/// Returns an upper bound of the memory that a block of this many bytes takes: glibc puts eight bytes in front,
+/// rounds up to sixteen and uses at least 32.
 pub(super) const fn block_bytes(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { (bytes + 8).next_multiple_of(16) + 16 }
 }
@@ -17,7 +18,7 @@ pub(super) const fn map_memory_bytes<K, V>(entries: usize) -> usize {
     // Every node may be as empty as a B-tree allows, and still takes the memory of a full node.
     let leaf = block_bytes(MAX_NODE * (size_of::<K>() + size_of::<V>()) + 16);
     let leaves = entries.div_ceil(NODE_LEAST);
-    // Above every five leaves is a node that also has twelve pointers; above those nodes are a quarter as many at most.
+    // The nodes above the leaves are at most a quarter as many as the leaves. They also have twelve pointers each.
     let inner = if leaves > 1 { leaves.div_ceil(4) } else { 0 };
     leaves * leaf + inner * (leaf + block_bytes(12 * size_of::<usize>()))
 }

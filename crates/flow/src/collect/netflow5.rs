@@ -49,7 +49,7 @@ pub(super) fn decode_message(
         return Err(MalformedMessage::Length { said, found: bytes.len() });
     }
     let moment = MessageTime {
-        // The sender chooses both numbers. A second or more in this one
+        // The sender chooses both numbers. A billion nanoseconds or more
         // would move the time out of its second.
         sent_ns: u64::from(header.sent_s) * 1_000_000_000 + u64::from(header.sent_ns.min(999_999_999)),
         uptime_ms: Some(header.uptime_ms),

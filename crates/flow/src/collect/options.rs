@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Maximum number of samplers of one exporter that are remembered.
 const MAX_SAMPLERS: usize = 64;
 
-/// The losses that an exporter reports, all since it began. A number that it does not report is absent.
+/// The losses and totals that an exporter reports, all since it began. A number that it does not report is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportedLosses {
     /// Time of the report, nanoseconds since 1970.
@@ -41,7 +41,7 @@ pub struct ReportedLosses {
     pub exported_bytes: Option<u64>,
     /// The whole ledger of the exporter; only a meter of this project sends that.
     pub ledger: Option<MeterLedger>,
-    /// Place of such a meter in its group, if one meter exports for all.
+    /// Role of such a meter in its group, if one meter exports for all.
     #[serde(default)]
     pub membership: Option<GroupMembership>,
 }

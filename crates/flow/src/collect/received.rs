@@ -18,7 +18,8 @@ pub struct SessionOptions {
     pub hold_bytes: usize,
     /// Time for which waiting data is kept.
     pub hold: Nanos,
-    /// Time since 1970 when the clock of the messages' arrival was zero: sFlow has no clock of its own.
+    /// Time at which the clock of `now_ns` was zero, nanoseconds since 1970. sFlow has no clock of its own, so its
+    /// records get the time of arrival.
     pub epoch_ns: u64,
 }
 
@@ -28,7 +29,7 @@ impl Default for SessionOptions {
             templates: 1024,
             template_fields: 16 * 1024,
             template_life: Some(Nanos::from_secs(3600)),
-            // Data of an exporter with 10 000 records a second until its templates are due again.
+            // Enough for an exporter with 10 000 records a second until its templates are due again.
             hold_bytes: 16 << 20,
             hold: Nanos::from_secs(600),
             epoch_ns: 0,

@@ -7,7 +7,7 @@
 //! in these sets and are counted as `untold`. When the template comes, these units are decoded or `lost`.
 //!
 //! A message with a number before the first received one is decoded like any other: it was overtaken on its way, and `first`
-//! moves back to it. After a restart of the exporter, the send time of such a message is later.
+//! moves back to it. A restarted exporter sends such numbers, too, but later than the first message.
 //!
 //! Invariant: `lost` and `untold` together are the units between the first message and the last, less the decoded units.
 
@@ -33,7 +33,7 @@ const MAX_PER_SECOND: u64 = 20_000_000;
 pub(super) enum MessagePlace {
     /// The message was expected next, or is the first of all.
     InOrder,
-    /// Further ahead; the number of missing units.
+    /// The message is ahead of the expected one by this number of missing units.
     Ahead(u32),
     /// The message fills a gap, or is late and holds no units.
     Late,
@@ -98,7 +98,7 @@ struct UncertainUnitRange {
     amount: u32,
 }
 
-/// A message that helps to recognise a second copy.
+/// Number and hash of a decoded message, to recognise a second copy of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RecentMessage {
     number: u32,
@@ -120,7 +120,7 @@ pub(super) struct MessageSequence {
     suspects: VecDeque<UncertainUnitRange>,
     old_run: u32,
     missing: u64,
-    /// Untold units of suspects that are forgotten.
+    /// Units of suspects that are forgotten: they still count as untold.
     untold: u64,
     /// Missing units of gaps that are forgotten.
     forgotten: u64,

@@ -98,7 +98,7 @@ impl ExportSession {
         self.templates.len()
     }
 
-    /// Reads one whole message. Records before a malformed part are handed out and counted.
+    /// Reads one whole message. If a part is malformed, records that could be read are still handed out and counted.
     pub fn decode_message(
         &mut self,
         message: &[u8],
@@ -123,7 +123,7 @@ impl ExportSession {
         result
     }
 
-    /// Forgets templates and waiting data that are too old. Returns whether it checked: it does so once a second.
+    /// Forgets templates and waiting data that are too old. Returns whether it checked, at most once a second.
     pub fn expire_old_state(&mut self, now_ns: u64) -> bool {
         // Every message calls this function, but for timeouts of minutes a check once a second is enough.
         if now_ns.saturating_sub(self.looked_ns) < 1_000_000_000 {
@@ -158,12 +158,12 @@ impl ExportSession {
     }
 
     /// Frees memory until it holds at most `target` bytes or has nothing left to give up. Data that waits for its template goes
-    /// first, then templates, the oldest first in both.
+    /// first, then templates, the oldest first in both, then the counters and samplers of sFlow.
     pub fn free_memory_down_to(&mut self, target: usize) {
         while self.memory_bytes() > target {
             if let Some(bytes) = self.waiting.give_up_oldest_set() {
                 self.counts.count_abandoned_bytes(bytes as u64, |counts| &mut counts.undecoded_no_room_bytes);
-            // Templates go last: without one, all later data of its number would have to wait.
+            // Templates go after the waiting data: without one, all later data of its number would have to wait.
             } else if self.templates.give_up_oldest_template() {
                 self.counts.templates_no_room += 1;
             } else if self.sflow.evict_counters_or_samplers() {
@@ -174,7 +174,8 @@ impl ExportSession {
         }
     }
 
-    /// Finds the place of a message in the sequence; `None` if it is not to be decoded.
+    /// Finds and counts the place of a message in the sequence. If the exporter restarted, this forgets older
+    /// templates, waiting data and samplers. `None` if the message is not to be decoded.
     pub(super) fn open_message(
         &mut self,
         claim: MessageClaim,

@@ -33,7 +33,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The first word of a datagram.
 pub(super) const VERSION: [u8; 4] = [0, 0, 0, 5];
-/// Bytes of a header with an IPv4 address, which is the shorter one.
+/// Bytes of a header with an IPv4 address. A header with an IPv6 address is longer, one without an address shorter.
 const HEADER: usize = 28;
 
 /// The head of a datagram.
@@ -70,7 +70,7 @@ impl SflowState {
         self.samplers.forget_all_samplers();
     }
 
-    /// Forgets the counters of one interface, or all samplers. Returns whether there was something.
+    /// Forgets the counters of one interface or, if there are none, all samplers. Returns whether there was something.
     pub(super) fn evict_counters_or_samplers(&mut self) -> bool {
         self.interfaces.evict_highest_interface() || self.samplers.forget_all_samplers()
     }

@@ -18,7 +18,7 @@ use super::session::ExportSession;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// Standing of an exporter.
+/// Whether an exporter has proved that it exists; see the module documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ExporterStanding {
     OnTrial,

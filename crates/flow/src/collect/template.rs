@@ -1,6 +1,6 @@
 //! Templates: the exporter's description of the fields in its records.
 //!
-//! Invariant: a kept template takes at least one byte of every record, and all of a session's take a bounded memory.
+//! Invariant: every record of a stored template has at least one byte. The memory of a session's templates is bounded.
 
 use super::meaning::{FieldMeaning, field_meaning};
 use super::memory::{block_bytes, map_memory_bytes};
@@ -8,7 +8,7 @@ use super::{MalformedMessage, SessionOptions};
 use crate::export::section::{REVERSE_ENTERPRISE, VARIABLE_LENGTH};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Largest number of fields that fits into a message.
+/// Maximum number of fields of a template that are accepted.
 const MAX_FIELDS: usize = 4096;
 
 /// The name of a field in a template: its enterprise and its element number.
@@ -58,7 +58,7 @@ impl ReceivedTemplate {
         now_ns: u64,
     ) -> Result<Self, MalformedMessage> {
         if fields.len() > MAX_FIELDS {
-            return Err(MalformedMessage::Template { id, why: "has more fields than fit into a message" });
+            return Err(MalformedMessage::Template { id, why: "has more than 4096 fields" });
         }
         // A field of length zero is left out here and not skipped later: thousands of them cost the sender no
         // byte, but would cost time in every record.

@@ -96,7 +96,7 @@ fn options_templates(format: ExportFormat, has_history: bool) -> Vec<OptionsTemp
     templates
 }
 
-/// Writes templates, type information, interfaces and sampling: everything but the ledger.
+/// Writes templates, type information, interfaces and sampling: everything but the ledger and the membership.
 pub(super) fn write_announcements(
     open: &mut OpenMessage,
     templates: &[ExportTemplate],
@@ -230,7 +230,7 @@ fn write_sampling_options(
     });
 }
 
-/// Writes the ledger: the statistics of RFC 7011 section 4, and all accounts.
+/// Writes the ledger: the statistics of RFC 7011 section 4 and, in IPFIX, all accounts.
 pub(super) fn write_statistics(
     open: &mut OpenMessage,
     format: ExportFormat,
@@ -261,7 +261,7 @@ pub(super) fn write_statistics(
     }
 }
 
-/// Writes a meter's place in its group.
+/// Writes a meter's role in its group.
 pub(super) fn write_membership(
     open: &mut OpenMessage,
     membership: &GroupMembership,

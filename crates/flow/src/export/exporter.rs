@@ -103,7 +103,7 @@ impl MessageExporter {
         }
     }
 
-    /// Sends the due data: the templates, and the message that has waited long enough.
+    /// Hands out what is due: the templates, and the message that has waited long enough.
     pub fn send_due_messages(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         match &mut self.inner {
             ExporterFormat::Five(five) if self.options.is_flush_due(five.opened_ns(), now_ns) => {
@@ -134,7 +134,7 @@ impl MessageExporter {
         }
     }
 
-    /// Sends the meter's place in its group. Only an exporter of records with histories has the template.
+    /// Adds the meter's role in its group, but only if the records have histories: otherwise there is no template.
     pub fn add_membership(&mut self, membership: &GroupMembership, now_ns: u64, sink: &mut impl MessageSink) {
         if let ExporterFormat::Sets(sets) = &mut self.inner
             && self.options.has_history
@@ -159,7 +159,7 @@ impl MessageExporter {
         self.announce_templates_first(now_ns, sink);
     }
 
-    /// Sends the templates first, also before records that wait: templates that are sent only once were lost.
+    /// Sends the templates first, also before records that wait. Needed if templates that are sent only once were lost.
     pub fn announce_templates_first(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
             // The open message already holds records, so the templates go into a second message, which is
@@ -173,7 +173,7 @@ impl MessageExporter {
         }
     }
 
-    /// Gives a message that the last connection did not take a sequence number of this connection.
+    /// Gives a sequence number of this connection to a message that the last connection did not take.
     pub fn renumber_message(&mut self, message: &mut [u8], step: u32) {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
             sets.open.renumber_message(message, step);

@@ -1,8 +1,8 @@
 //! NetFlow 5: up to 30 lines of 48 bytes, IPv4 only, one direction, times in milliseconds since the exporter began.
 //!
-//! Counts of a line have 32 bits: a larger count takes several lines. Times of a line are milliseconds since the exporter
-//! began, in 32 bits. So a message states a beginning from which all its times can be expressed; the beginning
-//! moves only if a record lies more than 49 days from it.
+//! Counts of a line have 32 bits: a larger count takes several lines. Times have 32 bits, too. So a message states a
+//! beginning from which all its times can be expressed. The beginning moves only if a record starts before it, or
+//! ends more than 49 days after it.
 
 use super::open::low_u32;
 use super::options::ExportOptions;

@@ -118,7 +118,7 @@ impl OpenMessage {
         self.sequence = 0;
     }
 
-    /// Gives a message that the last connection did not take a sequence number of the new connection.
+    /// Gives a sequence number of the new connection to a message that the last connection did not take.
     pub(super) fn renumber_message(&mut self, message: &mut [u8], step: u32) {
         // Only IPFIX is renumbered: NetFlow 9 uses UDP, which has no connection to lose.
         if let Some(field) = message.get_mut(8..12).filter(|_| self.format == ExportFormat::Ipfix) {

@@ -87,7 +87,7 @@ impl ExportOptions {
         now_ns.saturating_sub(opened_ns) >= self.flush_after.as_u64()
     }
 
-    /// Usual refresh over UDP.
+    /// Default interval of templates over UDP.
     pub const DEFAULT_UDP_REFRESH: TemplateRefresh =
         TemplateRefresh::Every { time: Nanos::from_secs(10), messages: 4096 };
 }

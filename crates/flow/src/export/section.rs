@@ -73,7 +73,7 @@ pub(crate) mod own {
     pub(crate) const AS_PATH: u16 = 61;
     /// Local preference of the route: 32 bits.
     pub(crate) const LOCAL_PREFERENCE: u16 = 62;
-    /// All numbers of groups of meters.
+    /// Numbers of all elements about groups of meters.
     pub(crate) const GROUP_ELEMENT_RANGE: RangeInclusive<u16> = GROUP_ELEMENT..=COPY_PACKETS_ELEMENT;
 
     /// All own elements, each with its name, its data type (RFC 5610: 0 bytes, 1 to 4 unsigned, 11 boolean, 13 text, 19
@@ -126,7 +126,7 @@ impl TemplateSection {
     }
 }
 
-/// `element[@enterprise] length: writing;` for each field.
+/// `element [@ enterprise] [# own] length: writing;` for each field. Own elements: `0 … # name`.
 macro_rules! section {
     ($name:ident, $doc:literal, |$record:ident, $out:ident| { $($id:literal $(@ $enterprise:ident)? $(# $own:ident)? $length:literal: $write:expr;)* }) => {
         #[doc = $doc]
@@ -303,7 +303,7 @@ const fn reverse_or_forward(record: &FlowRecord) -> &FlowHalf {
     if record.reverse.packets == 0 { &record.forward } else { &record.reverse }
 }
 
-/// Returns element 351: its first byte is the kind of the other bytes; 1 is VXLAN.
+/// Returns element 351: its first byte is the kind of the other bytes; 1 is VXLAN. 0 for any other tunnel.
 const fn segment_id(record: &FlowRecord) -> u64 {
     match record.key.tunnel {
         TunnelKind::Vxlan => 1 << 56 | record.key.tunnel_id as u64,

@@ -1,6 +1,6 @@
 //! Chooses the template of a record: by its version of IP, whether it is ICMP, and the headers around it.
 //!
-//! | number | 256 + | fields besides times, addresses and the common ones |
+//! | 256 + … | shape | fields besides times, addresses and the common ones |
 //! |---|---|---|
 //! | +1 | IPv6 | 27, 28 instead of 8, 12 |
 //! | +2 | ICMP | 32, or 139 of IPv6 in IPFIX |
@@ -8,7 +8,8 @@
 //! | +8 | carried | VLANs, MPLS: 70 to 72, 200, and tunnels: 351 and our own |
 //! | +12 | routed | routes and NAT: 14, 16, 17, 55, 59, 62, 63, 227, 228, 281, 282; only if the options ask for it |
 //!
-//! Invariant: the template of a record's shape loses no field of the record, except elements that are not IANA's in NetFlow 9.
+//! Invariant: the template of a record's shape has all columns of the record, except `otherFields` and, in NetFlow 9,
+//! columns without an element at IANA. Fields of other exporters are left out unless the options ask for them.
 
 use super::options::ExportFormat;
 use super::section::{self, TemplateSection};
@@ -122,7 +123,7 @@ pub struct ExportTemplate {
 }
 
 impl ExportTemplate {
-    /// Returns the templates of a format and profile, by [index](RecordShape::index) of shape.
+    /// Returns the templates of a format with these options, by [index](RecordShape::index) of shape.
     pub fn all_templates(
         format: ExportFormat,
         biflow: bool,

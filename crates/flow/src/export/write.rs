@@ -1,4 +1,4 @@
-//! Big-endian numbers at the end of a message. The room is reserved beforehand, so nothing is allocated.
+//! Appends big-endian numbers to a message. The room is reserved beforehand, so nothing is allocated.
 
 pub(crate) trait ValueWriter {
     /// Appends bytes without a change.

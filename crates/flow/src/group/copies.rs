@@ -25,7 +25,7 @@ const TOLERATED_SHARE_DIVISOR: u64 = 512;
 /// Maximum number of counts of a member that are remembered, and the shortest time between two of them.
 const MAX_REMEMBERED_COUNTS: usize = 128;
 const MIN_COUNT_INTERVAL: Nanos = Nanos::from_millis(10);
-/// Time after which a bound of the difference is replaced: packets of one copy only add up.
+/// Time after which a bound of the difference is replaced, because packets that are in one copy only add up.
 const BOUND_LIFETIME: Nanos = Nanos::from_secs(5);
 
 /// Number of packets of a copy of the link since the start, and when it was read.
@@ -59,7 +59,7 @@ struct FoundLoss {
 #[derive(Clone, Debug)]
 struct PeerCopy {
     boot: u64,
-    /// Counts that wait for an own one after them, oldest first.
+    /// Counts of the other member that wait for a later own count, oldest first.
     waiting: VecDeque<PacketCount>,
     /// Upper bounds of the difference, of the present window and the one before it.
     most: [Option<CopyDifferenceBound>; 2],
@@ -69,7 +69,7 @@ struct PeerCopy {
 #[derive(Clone, Copy, Debug)]
 struct CopyDifferenceBound {
     since: MonoTime,
-    /// Own packets when it was first known.
+    /// Own packets when the bound was first known.
     own_packets: u64,
     packets: i64,
 }
@@ -111,7 +111,8 @@ impl CopyDifferenceWatch {
     }
 
     fn end_loss_interval(&mut self) {
-        // While nothing arrives, the copy is still cut. Counts until its end say nothing about the time after it.
+        // While nothing arrives, the copy is still cut. Counts from before the end of the cut say nothing about the
+        // time after.
         if self.loss.take_if(|loss| loss.is_noted && loss.own_packets != self.own.packets).is_some() {
             self.peers.clear();
             self.earlier.clear();
@@ -170,7 +171,7 @@ impl PeerCopy {
     fn update_copy_bound(&mut self, packets: i64, own_packets: u64, now: MonoTime) {
         let begun = CopyDifferenceBound { since: now, own_packets, packets };
         let [present, _] = &mut self.most;
-        // While nothing arrives here, the earlier bound shows the cut.
+        // While nothing arrives here, the bound is not replaced, so that it shows the cut.
         let is_over =
             present.is_some_and(|most| now >= most.since + BOUND_LIFETIME && most.own_packets != own_packets);
         if is_over {

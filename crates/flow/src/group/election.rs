@@ -191,8 +191,8 @@ impl GroupElection {
         self.ordered = role;
     }
 
-    /// Sets that no more packets come to this meter. No other program knows its kept records, so an order to be a standby ends
-    /// when no member is active.
+    /// Sets whether the packets of this meter have ended. Then an order to be a standby no longer binds, and the
+    /// member takes over if no other one is active: no other program knows its kept records.
     pub const fn set_ending(&mut self, is_ending: bool) {
         self.is_ending = is_ending;
     }
@@ -280,7 +280,7 @@ impl GroupElection {
         takeover.map_or(self.next_advertisement, |at| at.min(self.next_advertisement))
     }
 
-    /// Returns the last advertisement of this member. A standby succeeds it at once.
+    /// Returns the last advertisement of this member. If the member is active, a standby succeeds it at once.
     pub fn into_farewell(mut self, now: MonoTime) -> Advertisement {
         let mut farewell = self.build_advertisement(now);
         farewell.role = if self.role.is_active() {

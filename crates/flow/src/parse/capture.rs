@@ -50,7 +50,8 @@ impl LinkKind {
         })
     }
 
-    /// Finds the payload of a frame after its link headers; `None` if they cannot be read.
+    /// Finds the payload of a frame after its link headers. `None` if they cannot be read, and always for the two
+    /// cooked headers and the loopback header.
     pub fn find_payload(self, frame: &[u8]) -> Option<LinkPayload> {
         encapsulation::find_payload(self, frame)
     }

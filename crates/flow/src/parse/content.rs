@@ -2,7 +2,7 @@
 //!
 //! The hash covers content that copying does not change and that all sources see: the identification of IPv4,
 //! and up to twelve bytes after the ports. For TCP these are the sequence and acknowledgement numbers, for UDP
-//! the checksum and the first bytes of data. `bpf/meter.bpf.c` in `sys` computes the same number.
+//! the length, the checksum and the first bytes of data. `bpf/meter.bpf.c` in `sys` computes the same number.
 
 use crate::packet::protocol::TCP;
 

@@ -14,11 +14,11 @@ const FRAGMENT_CACHE_WAYS: usize = 4;
 /// Counts of fragments by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FragmentCounts {
-    /// First fragments; their ports were kept.
+    /// First fragments. Their ports were kept, unless [`ParseOptions::fragments`] is 0.
     pub first: u64,
     /// Later fragments that found their ports.
     pub joined: u64,
-    /// Later fragments without a known first one: it comes later, or never.
+    /// Later fragments without a known first one: it comes later or never, or its ports were replaced.
     pub early: u64,
     /// Later fragments whose first one came too long ago.
     pub expired: u64,

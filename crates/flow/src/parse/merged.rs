@@ -62,7 +62,8 @@ struct NestedIpPacket {
 }
 
 impl PacketSegments {
-    /// Computes the segments that an Ethernet frame was merged from; `None` if its TCP or UDP header cannot be found.
+    /// Computes the segments that an Ethernet frame was merged from. `None` if its TCP or UDP header cannot be found,
+    /// or the note gives no valid number of segments.
     pub fn from_frame(frame: &[u8], full_len: usize, note: MergeNote) -> Option<Self> {
         let full_len = full_len.max(frame.len());
         let mut nested = [None; MAX_IP_DEPTH];

@@ -22,7 +22,7 @@ impl<'a> FrameSpan<'a> {
         Some(head)
     }
 
-    /// Returns the bytes behind the first `len` bytes; `None` if they are not all here.
+    /// Returns the bytes behind the first `len` bytes; `None` if there are fewer than `len`.
     pub(super) fn skip(self, len: usize) -> Option<Self> {
         Some(Self { bytes: self.bytes.get(len..)?, ..self })
     }

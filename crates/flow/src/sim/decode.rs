@@ -16,7 +16,7 @@ pub enum SimError {
     /// A version that is not known here.
     #[error("SIM version {0} is not supported: packetrig reads version {VERSION}")]
     Version(u8),
-    /// The datagram is shorter than its header, or than the length in its header.
+    /// The datagram is shorter than its header, than the length in its header, or than its items.
     #[error("the SIM datagram is truncated: {have} bytes are left, but {want} are needed")]
     Cut {
         have: usize,

@@ -14,7 +14,7 @@ use packetrig_units::Nanos;
 #[derive(Clone, Copy, Debug)]
 pub struct SimOptions {
     pub exporter: u32,
-    /// Greatest length of a datagram; at least 512, at most 65 535.
+    /// Greatest length of a datagram. It is raised to the length that a ledger needs, and limited to 65 535.
     pub datagram_bytes: usize,
     /// Time for which an event waits for further events to fill its datagram.
     pub flush_after: Nanos,

@@ -1,7 +1,7 @@
 //! History of the flows of a table at a meter of a group, see [`FlowHistory`].
 //!
 //! Parts of flows end at moments that all meters share: at multiples of the active timeout, shifted for each
-//! flow by its number. In each part, the packet of each direction with the smallest number is its landmark.
+//! flow by its number. In each part, the packet of each direction with the smallest content hash is its landmark.
 //! The last packet before a silence of the flow and the first packet after it are landmarks, too. So meters
 //! choose the same landmarks, except for packets around the moments at which parts end.
 //!
@@ -28,7 +28,8 @@ use direction::{MAX_KEPT_LANDMARKS, ObservedDirection};
 /// Tolerance of the idle timeout: another meter may have ended a flow after a silence that is shorter by this.
 const IDLE_TIMEOUT_TOLERANCE_NS: u64 = 500_000_000;
 
-/// Meters whose clocks differ may choose different landmarks in one part, so two parts are needed.
+/// Parts that a meter must see whole until other meters recognise a flow that was already running. One is not enough:
+/// meters whose clocks differ may choose different landmarks in it.
 const STRANGE_PARTS: u8 = 2;
 
 /// Directions are in the order of ends, not in that of the first packet.
@@ -268,8 +269,8 @@ impl FlowHistories {
         };
     }
 
-    /// Adds the reported totals; returns the history for the record. `cut_ns`: the end of the part, if that
-    /// is the reason for the record.
+    /// Adds the reported totals; returns the history for the record. `cut_ns`: the planned end of the part, if
+    /// the flow continues after the record.
     pub(super) fn add_report(
         &mut self,
         slot: usize,

@@ -67,7 +67,8 @@ impl FlowIndex {
         }
     }
 
-    /// Returns whether some flows of its first bucket are in their second; then prefetches that one.
+    /// Returns whether some flows of the first bucket are in their second one. If so, prefetches the second bucket of
+    /// this hash.
     #[inline]
     pub(super) fn prefetch_second_if_used<H: MemoryHints>(&self, hash: u64) -> bool {
         let elsewhere = self.buckets[self.first_bucket(hash)].sent_away > 0;
@@ -135,7 +136,7 @@ impl FlowIndex {
         })
     }
 
-    /// Moves one flow of a full pair to its other bucket.
+    /// Moves one flow of the two full buckets to its other bucket. Returns the place that is then free.
     #[cold]
     fn make_bucket_room(&mut self, hash: u64, hash_of: impl Fn(u32) -> u64) -> Option<FlowIndexPosition> {
         // One step is enough at the load of two thirds: in simulations with random keys, the first flow without a place came

@@ -1,7 +1,7 @@
 //! A packet's key in the two words that the table compares.
 //!
-//! The key of an IPv4 packet outside a tunnel fits into them (*short*). For any other key they hold a digest, and a match is
-//! confirmed by comparing the six words of [`CanonicalKey`] as well (*long*).
+//! A key of IPv4 without a tunnel and without an inner VLAN fits into them (*short*). For any other key they hold a
+//! digest, and a match is confirmed by comparing the six words of [`CanonicalKey`] as well (*long*).
 
 use super::TableOptions;
 use super::index::NONE;

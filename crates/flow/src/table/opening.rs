@@ -1,6 +1,6 @@
 //! Start of flows: a slot, a place in the index, and, when the table is full, the choice of the flow to replace.
 //!
-//! Invariant: a flow that is ended to make room is reported first, and counted.
+//! Invariant: a flow that is ended to make room is first reported and counted as evicted, if it has unreported packets.
 
 use super::look::{KeyLookup, KeyMaker};
 use super::slot::{self, ColdSlot, HAS_RARE_STATE, HotSlot};
@@ -18,7 +18,7 @@ fn slot_hash(keys: &KeyMaker, hot: &[HotSlot], slot: u32) -> u64 {
 }
 
 impl<H: MemoryHints> FlowTable<H> {
-    /// Opens a flow, if there is room or some can be made.
+    /// Opens a flow with its first packet. If there is no room and none can be made, the packet counts as untracked.
     #[cold]
     #[inline(never)]
     pub(super) fn open_flow(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
@@ -91,7 +91,7 @@ impl<H: MemoryHints> FlowTable<H> {
         after > before
     }
 
-    /// Ends the flow that has been silent longest according to the timers.
+    /// Ends the flow that has been silent longest according to the timers, unless the options refuse new flows instead.
     #[cold]
     fn evict_one_flow_if_allowed(&mut self, outlet: &mut impl FlowOutlet) {
         if self.limits.when_full == FullTableReaction::Refuse {
@@ -148,6 +148,8 @@ impl<H: MemoryHints> FlowTable<H> {
         // A flow with an empty last part loses nothing, so it does not count as evicted.
         if self.report_flow_part(slot, EndReason::LackOfResources, outlet) {
             self.counts.evicted += 1;
+        } else {
+            self.report_flow_end_if_needed(slot, outlet);
         }
         self.mark_unobserved_until(self.now_ns.unwrap_or(0));
         self.remove_flow(slot);

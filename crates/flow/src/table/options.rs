@@ -17,7 +17,8 @@ pub struct TableOptions {
     pub grace: Nanos,
     /// True if both directions are one flow.
     pub biflow: bool,
-    /// True if type and code of ICMP distinguish flows; a reply is in the flow of its request either way.
+    /// True if type and code of ICMP distinguish flows. If both directions are one flow, a reply is in the flow of its
+    /// request either way.
     pub icmp_in_key: bool,
     /// True if VLAN identifiers distinguish flows.
     pub vlan_in_key: bool,

@@ -1,8 +1,9 @@
 //! The memory of a flow, in three parts by how often packets touch them.
 //!
-//! [`HotSlot`] is one cache line, and a packet of a known flow touches nothing else. [`ColdSlot`] is written when a flow opens
-//! and read when it is reported. [`RarelyUsedCounts`] holds values that most flows lack: addresses around a tunnel, and counts too
-//! large for the narrow counters of [`HotSlot`], which are moved there before they overflow.
+//! [`HotSlot`] is one cache line, and most packets of a known flow with a short key touch nothing else. [`ColdSlot`]
+//! is written when a flow or a part of it begins, and read when it is reported, or to compare a long key.
+//! [`RarelyUsedCounts`] holds values that most flows lack: addresses around a tunnel, and counts too large for the
+//! narrow counters of [`HotSlot`], which are moved there before they overflow.
 //!
 //! Invariant: a count is the narrow counter and, if [`HAS_RARE_STATE`] is set, the wide one, added.
 
@@ -14,7 +15,8 @@ use crate::packet::protocol::TCP;
 use crate::packet::{PacketInfo, flags};
 use crate::record::{EndReason, FlowHalf, FlowRecord};
 
-/// Bits of the state, in the lowest byte of [`HotSlot::words`].
+/// The source is the upper end. This and the following bits are the state, in the lowest byte of the second of
+/// [`HotSlot::words`].
 pub(super) const FLIPPED_STATE: u64 = 1;
 /// TCP ended the flow.
 pub(super) const ENDED_STATE: u64 = 2;
@@ -39,9 +41,9 @@ pub(super) const TCP_CLOSING_FLAGS: u8 = TCP_FIN | TCP_RST;
 pub(super) struct HotSlot {
     /// The key, and the state.
     pub(super) words: [u64; 2],
-    /// Time of the first packet of this part.
+    /// Time of the first packet of this part; in a group of meters, the boundary between parts before it.
     pub(super) start: u64,
-    /// Time of the last packet; kept from part to part.
+    /// Time of the last packet. It is not reset when the flow is reported and a new part begins.
     pub(super) last: [u64; 2],
     bytes: [u32; 2],
     frame_bytes: [u32; 2],

@@ -1,6 +1,6 @@
 //! The timers of flows: they tell when the table must check which flow.
 //!
-//! The wheel consists of ticks, each a ring of slots in the order in which they were set. A timer is set once and stays
+//! The wheel consists of ticks with rings of slots, in the order in which these were set. A timer is set once and stays
 //! while packets move the end of its flow; when it expires, the end is computed again. So a packet costs nothing here, and a
 //! flow costs one check per timeout. A timer beyond the end of the wheel expires at its end.
 //!
@@ -198,7 +198,7 @@ impl TimerWheel {
         Some(DueTimer { slot, tick: self.timers[slot as usize].tick & !PART_TIMER_BIT })
     }
 
-    /// Returns the first ring that is not empty in the `word`th word from the one of ring `start` on.
+    /// Returns the first ring that is not empty in the word of `busy` that is `word` words after that of ring `start`.
     #[inline]
     fn find_busy_ring(&self, busy: &[u64], start: usize, word: usize) -> Option<usize> {
         let words = self.busy.len() / 2;

@@ -1,4 +1,5 @@
-//! The frame observer of the program: counts each action of the impairer and writes it into a file, frame by frame.
+//! The frame observer: counts each action of the impairer, and writes a line into a file for each frame that it
+//! affects.
 //!
 //! A separate thread writes the file, so that forwarding never waits for a disk. If the queue to that thread is full,
 //! frames are left out of the file and counted, so an incomplete file shows how many frames it lacks.
@@ -65,7 +66,7 @@ impl ImpairmentLog {
         self.counts
     }
 
-    /// Number of frames that are missing from the file because its thread was behind.
+    /// Number of frames that are missing from the file because its thread was behind or had failed.
     pub fn unlogged_frames(&self) -> u64 {
         self.untold
     }

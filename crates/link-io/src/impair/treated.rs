@@ -18,7 +18,7 @@ pub struct ImpairAccount {
     pub counts: ImpairCounts,
     /// Frames that have arrived, and copies that were made, that have not departed yet.
     pub inside: u64,
-    /// Frames that are missing from the truth log because its thread was behind.
+    /// Frames that are missing from the truth log because its thread was behind or had failed.
     pub untold: u64,
 }
 

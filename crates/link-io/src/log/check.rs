@@ -18,14 +18,14 @@ use std::path::Path;
 pub enum LogFinding {
     /// A file of the index is missing, although the log did not remove it.
     Gone { file: u64 },
-    /// A file has another number of frames than the index states.
+    /// A file has another number of frames than the index states, or ends within a record.
     Differs {
         file: u64,
         /// The number of frames in the index.
         said: u64,
         found: u64,
     },
-    /// No file ever had this number.
+    /// The index has no entry for this number, although files are numbered without gaps.
     Skipped { file: u64 },
     /// The bytes of a file differ from the written bytes, although the number of frames is the same.
     Changed { file: u64 },
@@ -56,14 +56,14 @@ pub struct TapCounters {
     pub mirrored: Option<u64>,
 }
 
-/// Number of comparisons by checksum.
+/// Numbers of files and index lines with and without a checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LogChecksums {
     /// Files with a checksum in the index.
     pub files: u64,
     /// Files without a checksum in the index, written by an older version.
     pub files_without: u64,
-    /// Lines of the index with a checksum.
+    /// Lines of the index with a correct checksum.
     pub lines: u64,
     /// Lines of the index without a checksum, written by an older version.
     pub lines_without: u64,
@@ -90,7 +90,7 @@ pub struct LogCheck {
     /// Files that the log removed because of its limits.
     pub removed_files: u64,
     pub removed_frames: u64,
-    /// Frames that the logger lost in the kernel's ring, for the files still in the directory.
+    /// Frames that the logger lost in the kernel's ring, over all files with an entry in the index, also removed ones.
     pub dropped_kernel: u64,
     /// Frames that were lost because the disk was too slow.
     pub dropped_queue: u64,
@@ -187,7 +187,7 @@ impl LogCheck {
         Some(there.mirrored? + back.mirrored?)
     }
 
-    /// True if some frames are known to be missing.
+    /// True if frames are known to be missing, or the check found a fault.
     pub fn is_incomplete(&self) -> bool {
         let numbered = self.numbers.iter().flatten();
         let gaps: u64 = numbered.map(|numbered| numbered.missing + numbered.absent).sum();
@@ -201,7 +201,7 @@ impl LogCheck {
     }
 }
 
-/// Checks the log in a directory; `tap` is the JSON that `packetrig tap` printed.
+/// Checks the log in a directory. `tap` is the JSON that `packetrig tap` printed, with the path that errors name.
 pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, Error> {
     // Whether a log is running is checked before and after reading: a partial line that a running log is
     // writing is not damage.
@@ -210,7 +210,7 @@ pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogChec
     if content.entries.is_empty() && content.damaged.is_empty() {
         return Err(Error::Damaged {
             path: index_path(directory),
-            why: "not found, so this is not the directory of \
+            why: "not found or without entries, so this is not the directory of \
             a log; name the directory given to `packetrig log --into`"
                 .into(),
         });

@@ -61,7 +61,8 @@ pub struct LogKeeper {
 }
 
 impl LogKeeper {
-    /// Takes over a directory, or creates it: reads its index, and adds the files that a killed log left.
+    /// Takes over a directory, or creates it: locks it, repairs and adds the files that a killed log left, removes
+    /// files that the index lists as removed, and writes the index again.
     pub fn open_directory(
         directory: &Path,
         source: LogSource<'_>,
@@ -202,7 +203,7 @@ impl RecordedFileKeeper for LogKeeper {
             return FullDiskPolicy::TryAgain;
         }
         match when_full {
-            // No file is left to remove: another program fills the disk.
+            // `DropOldest` comes here only if no file is left to remove: another program fills the disk.
             FullDiskReaction::DropOldest | FullDiskReaction::Stop => FullDiskPolicy::GoOn,
             FullDiskReaction::Refuse => FullDiskPolicy::End,
         }

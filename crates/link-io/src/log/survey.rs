@@ -22,7 +22,7 @@ pub struct LogFileSurvey {
     pub arrivals_ns: Option<(u64, u64)>,
     /// Trailer numbers of a tap, continued from earlier files.
     pub numbers: TapNumbers,
-    /// Bytes up to the end of the last complete record.
+    /// Bytes up to the end of the last complete record, before compression.
     pub whole: u64,
     /// True if there are bytes after the last complete record.
     pub is_cut: bool,

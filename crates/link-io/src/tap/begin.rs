@@ -34,7 +34,7 @@ struct StartedTap {
     sources: Option<[RecordSource; 2]>,
     /// Reason why frames that the drivers drop are not counted; `None` if they are counted.
     blindness: Option<String>,
-    /// Reason why the tap does not forward in the kernel although that was chosen; `None` if it does.
+    /// Reason why the tap does not forward in the kernel although that was chosen; `None` otherwise.
     refusal: Option<String>,
 }
 
@@ -145,7 +145,8 @@ fn prepare_interface(spec: &TapSpec, at: &PortLocation, is_side: bool) -> Result
     TapHold::prepare_interface(at, spec.confirmed.contains(at), is_side)
 }
 
-/// Checks the parts of the specification that need no kernel, and whether a tap has this name already.
+/// Checks that the interfaces differ, that the mirrors are not too many, and that no running tap has this name. Ends a
+/// tap of this name that no longer forwards, and restores its interfaces.
 fn check_tap_spec(spec: &TapSpec, name: &str) -> Result<(), Error> {
     let all: Vec<&PortLocation> =
         spec.sides.iter().chain(spec.mirrors.iter().map(|mirror| &mirror.at)).collect();

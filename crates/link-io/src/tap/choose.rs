@@ -132,12 +132,13 @@ fn choose_kernel_back_end(spec: &TapSpec, abilities: &TapAbilities) -> Result<Ta
         },
         // Without copies, no two frames share bytes.
         Some((name, _)) if spec.mirrors.is_empty() => {
-            let why = format!("{name} has no XDP in its driver: the kernel's generic path forwards");
+            let why =
+                format!("the driver of {name} cannot forward with XDP: the kernel's generic path forwards");
             Ok(TapBackEndChoice::choose_xdp_back_end(false, why))
         }
-        Some((name, _)) => {
-            Err(format!("{name} has no XDP in its driver, and the generic path shares bytes between copies"))
-        }
+        Some((name, _)) => Err(format!(
+            "the driver of {name} cannot forward with XDP, and the kernel's generic path cannot make copies"
+        )),
     }
 }
 

@@ -33,7 +33,7 @@ use tally::PublishedTally;
 /// Length of an Ethernet header with one VLAN tag: the part of a frame without FCS that the MTU does not count.
 pub(super) const FRAME_BYTES_BEYOND_MTU: u32 = 18;
 
-/// Frames that were lost because this process was too slow.
+/// Frames that were lost because a receive ring or a transmit ring towards the other side was full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TapRingLosses {
     /// Time up to which all losses are included.

@@ -1,5 +1,6 @@
-//! Watches the links of a running tap: whether they exist, the MTU of each, and the carrier of one side. The
-//! tap passes the carrier on to the other side: B's far end then sees that a cable was pulled at A.
+//! Watches the links of a running tap: whether they exist, the MTU of each, and the carrier of each side. If the
+//! user wants it, the tap passes a lost carrier on to the other side: B's far end then sees that a cable was
+//! pulled at A.
 //!
 //! [`LinkStateForwarding`] contains the rule; [`LinkWatch`] reads the links from the kernel and applies the
 //! rule. A side that the tap switched down has no carrier because of that, so its carrier means nothing until

@@ -21,7 +21,7 @@ const MAX_DEPENDENCE: f64 = 0.95;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockDrift {
     pub ppm: f64,
-    /// Lower and upper end of the interval.
+    /// Lower and upper end of the interval that contains the true drift, except for one case in a thousand.
     pub least_ppm: f64,
     pub most_ppm: f64,
 }
@@ -32,8 +32,8 @@ impl ClockDrift {
         self.least_ppm > 0.0 || self.most_ppm < 0.0
     }
 
-    /// Estimates the drift from pairs without a clock step; `None` if there are too few of them or they
-    /// span too little time.
+    /// Estimates the drift from pairs without a clock step; `None` if there are too few of them, or too few
+    /// different times.
     pub(super) fn from_pairs(pairs: &[StampPair]) -> Option<Self> {
         let window = MIN_PAIRS_PER_WINDOW.max(pairs.len().div_ceil(COMPARED_WINDOWS));
         // An incomplete window at the end would be less certain, so it is left out.

@@ -107,8 +107,8 @@ impl ClockRelation {
         self.lines.first().and_then(|line| line.knots.first()).map_or(0, |knot| knot.ahead_ns)
     }
 
-    /// Drift of the reference against the other clock, over the longest time without a step; `None` if that time is
-    /// too short for an estimate.
+    /// Drift of the reference against the other clock, over the longest time without a step; `None` if that time
+    /// has too few common packets for an estimate.
     pub fn drift(&self) -> Option<ClockDrift> {
         self.drift
     }

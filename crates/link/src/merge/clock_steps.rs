@@ -1,9 +1,10 @@
 //! Finds the points at which a clock was set. There, the difference of two clocks jumps by more than the path between
 //! the captures explains, and stays at the new level.
 //!
-//! The delay of the path varies, so a single difference proves nothing. At a step, the middle half of the differences
-//! in each later window is apart from that of all earlier windows, by more than its own variation. A temporary delay
-//! is no step, because the windows after it have the same level as those before it. The drift is removed first.
+//! The delay of the path varies, so a single difference proves nothing. At a step, the middle halves of the differences
+//! in all later windows lie above or below those of all earlier windows. The gap is at least half as wide as each side
+//! varies. A temporary delay is no step, because the windows after it have the same level as those before it. The drift
+//! is removed first.
 //!
 //! Invariant: no window within [`MIN_STEP_DURATION_NS`] before a step has the level of a window within that time after
 //! it, up to the next step.

@@ -21,7 +21,7 @@ const VALUE_NAME_ROWS: usize = 6;
 /// Maximum number of columns of a series. The plot is about this many SVG units wide.
 pub const MAX_COLUMNS: usize = 320;
 
-/// The quantity of an axis. Tick labels of times include the unit; other quantities have it in the name of the axis.
+/// The quantity of an axis. Tick labels of times and percentages include the unit. Other units are in the axis name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxisUnit {
     Seconds,
@@ -123,7 +123,7 @@ pub struct ChartPoint {
 pub enum ChartLine {
     /// Values over time, one column after the other from 0.
     Series { name: String, style: usize, columns: SampleColumns },
-    /// Points, joined in their order if `is_joined`.
+    /// Points; if `is_joined`, joined in their order, as steps if `has_steps`.
     Points { style: usize, points: Vec<ChartPoint>, is_joined: bool, has_steps: bool },
     /// A constant: a requested value, or a limit.
     Level { name: String, style: usize, value: f64 },

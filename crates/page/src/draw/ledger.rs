@@ -20,13 +20,13 @@ pub enum LedgerSide {
 /// The meaning of an exit for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitKind {
-    /// The frame did not arrive, or it arrived changed.
+    /// The frame is never counted: for example, it was not sent, did not arrive, or arrived damaged.
     Lost,
-    /// The frame was not expected: it is a copy, or it belongs to another program.
+    /// The frame was not expected: it is a copy, or it does not belong to the streams of this run.
     SetAside,
 }
 
-/// A way out of the flow.
+/// A branch at which frames leave the flow, or join it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LossBranch {
     pub name: &'static str,
@@ -35,7 +35,7 @@ pub struct LossBranch {
     pub kind: ExitKind,
 }
 
-/// The result of comparing the counts on both sides of an exit.
+/// Whether the counts of two neighbouring stations and of the exits between them add up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlowBalance {
     Balanced,

@@ -10,7 +10,7 @@ use crate::quantity::format_count;
 /// Width of the flow itself. It is the same everywhere: the drawing shows places, not shares.
 const FLOW_WIDTH: f64 = 44.0;
 
-/// Width of the arrow of a loss. It grows with the power of ten of the number of frames.
+/// Width of the arrow of a loss. It grows with the logarithm of the number of frames.
 fn loss_branch_width(frames: u64) -> f64 {
     match frames {
         0 => 0.0,

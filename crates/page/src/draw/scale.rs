@@ -17,7 +17,7 @@ pub struct AxisTick {
 }
 
 impl AxisScale {
-    /// A scale from 0 to the next round number above `high`: another start would exaggerate noise.
+    /// A scale from 0 to the first round number at or above `high`: another start would exaggerate noise.
     pub fn from_zero(high: f64) -> Self {
         // The step is found by a logarithm, so the value must be above zero.
         let step = choose_round_step(high.max(1e-9), 4.0);

@@ -201,7 +201,7 @@ pub(super) struct NamedFigure {
     pub(super) text: Option<String>,
     /// The exact value, for programs that read the page.
     pub(super) value: Option<u64>,
-    /// A short addition: a bound, a share.
+    /// Short text shown after the value, such as its error bound or its share of a total; may be empty.
     pub(super) addition: String,
 }
 

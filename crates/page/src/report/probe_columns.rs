@@ -38,7 +38,7 @@ const fn probe_column(heading: ColumnHeading, value: fn(&ProbeRow<'_>) -> Option
     ProbeColumn { heading, value, is_exception: false }
 }
 
-/// A count that is rarely above zero.
+/// A column of counts that is left out if all of them are zero.
 const fn column_unless_all_zero(
     name: &'static str,
     value: fn(&ProbeRow<'_>) -> Option<ProbeValue>,
@@ -46,11 +46,10 @@ const fn column_unless_all_zero(
     ProbeColumn { heading: number_column(name, "probes"), value, is_exception: true }
 }
 
-/// A count of probes, for a line that sent some.
+/// A count of probes; `None` for methods without answers, and for lines that sent nothing.
 fn count_value(row: &ProbeRow<'_>, of: fn(&ProbeCounts) -> u64) -> Option<ProbeValue> {
     let found = row.found?;
-    // Methods without answers, and lines that sent nothing, have no loss: a zero would look like a perfect
-    // line.
+    // A zero would look like a line without loss.
     (row.is_answered && found.counts.sent > 0).then(|| Count(of(&found.counts)))
 }
 

@@ -35,7 +35,8 @@ struct RangePicture {
     ranges: Vec<TimeRange>,
     /// Number of lines with such times, including lines that are not drawn.
     total: usize,
-    /// Number of lines with a time at or below zero, which a logarithmic axis cannot show.
+    /// Number of lines that are not drawn: a logarithmic axis cannot show a time at or below zero, and times that are
+    /// out of order cannot be true.
     without_place: usize,
 }
 

@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 
 /// Maximum number of rows of the complete list: a mesh of 20 nodes has 380.
 const MAX_ROWS: usize = 400;
-/// Rows of the worst lines, if there are more.
+/// Number of rows if there are more lines: the list then has only the worst lines.
 const MAX_WORST_ROWS: usize = 200;
 
 /// Writes the section of the probes.
@@ -138,7 +138,7 @@ impl<'a> ProbeRow<'a> {
         };
         let unsent = found.counts.planned.saturating_sub(found.counts.sent);
         let no_rate = found.capacity.as_ref().filter(|capacity| capacity.rate.is_none());
-        // A capacity measurement plans the most trains that it may need.
+        // A capacity measurement plans as many trains as it may need at most, so it often sends fewer.
         let is_short = unsent > 0 && found.capacity.is_none();
         found
             .end
@@ -153,11 +153,11 @@ impl<'a> ProbeRow<'a> {
             .unwrap_or_else(|| COMPLETE_STATUS.to_owned())
     }
 
-    /// Sort key for lists that are not complete: lines without a result, then without success, then the largest
-    /// loss, then the slowest.
+    /// Sort key for lists that are not complete; the worst line has the largest key. Lines without a result are the
+    /// worst, then failed and then unknown ones; among equals those with the largest loss, then the slowest.
     fn badness_sort_key(&self) -> impl Ord + use<> {
         let rank = match self.result {
-            // Only the list contains the reason.
+            // A line without a result must not be left out, because only the list contains the reason.
             _ if self.found.is_none() => 3,
             CriterionResult::Fail => 2,
             CriterionResult::Unknown => 1,

@@ -74,9 +74,9 @@ fn list_stream_figures(stream: &StreamReport) -> Vec<NamedFigure> {
     all
 }
 
-/// Describes the error of a latency. Errors of time stamps can only make a latency look longer.
+/// Describes the error of a latency. Time stamps make a latency look longer; two clocks make it look longer or shorter.
 fn describe_latency_error(error: Nanos) -> String {
-    format!("up to {} too long", quantity::format_time(error))
+    format!("wrong by up to {}", quantity::format_time(error))
 }
 
 const fn build_optional_figure(name: &'static str, text: Option<String>) -> NamedFigure {

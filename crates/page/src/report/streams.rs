@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 
 /// Maximum number of rows of a table that is plain HTML.
 const MAX_ROWS: usize = 200;
-/// Rows of the worst streams, if there are more.
+/// Number of rows if there are more streams: the table then has only the worst streams.
 const MAX_WORST_ROWS: usize = 100;
 /// Maximum number of streams that all get charts, and number of the worst ones that get them otherwise.
 const MAX_CHARTS: usize = 64;

@@ -2,7 +2,7 @@
 //!
 //! Late timers and other traffic spread the rates of pairs smoothly, and a smooth distribution has a densest
 //! place, too. Pairs agree on a rate only if one place is much denser: more than a third of all pairs lie
-//! within a tenth of the range that contains four fifths of them.
+//! within a tenth of the range that contains four fifths of them, or within 5 % of the rate.
 //!
 //! Invariant: the range is computed from the spread of the pairs that agree. It contains the true rate if
 //! disturbances are as likely to raise as to lower a rate.
@@ -20,14 +20,15 @@ pub(super) struct PairRateAgreement {
     pub(super) share: f64,
 }
 
-/// Minimum share and minimum number of all pairs in the group that agrees.
+/// The group that agrees must have this share of all pairs, and at least this many pairs.
 const MIN_GROUP_SHARE: f64 = 0.35;
 const MIN_GROUP_PAIRS: f64 = 10.0;
 /// Maximum width of the group, relative to the range of four fifths of the pairs.
 const NARROW_GROUP_SHARE: f64 = 0.1;
-/// If all pairs differ by less than this share of their rate, they are one group.
+/// Minimum width of the group, relative to the rate: pairs that differ by less than this are one group.
 const CLOSE_PAIRS_SHARE: f64 = 0.05;
-/// A shaper's timers and rounding are not known better than this.
+/// Minimum widening of the range on each side, relative to the rate: a shaper's timers and rounding are not known
+/// better.
 const MIN_RATE_UNCERTAINTY: f64 = 0.005;
 
 /// The width of the range from the 10th to the 90th percentile.
@@ -41,8 +42,8 @@ impl PairRateAgreement {
     pub(super) fn find_in_rates(rates: &[f64], range: f64, pairs: usize) -> Result<Self, f64> {
         let mut sorted = rates.to_vec();
         sorted.sort_by(f64::total_cmp);
-        // The width is a tenth of the spread. If the spread is tiny, it is the whole spread, so that equal
-        // rates are one group.
+        // The width is a tenth of the spread, but at least `CLOSE_PAIRS_SHARE` of the rate. If the whole spread is
+        // smaller than that, the width is the whole spread, so that equal rates are one group.
         let width = (NARROW_GROUP_SHARE * range).max(range.min(CLOSE_PAIRS_SHARE * median(&sorted)));
         let group = densest_window(&sorted, width);
         let all = pairs.max(1) as f64;

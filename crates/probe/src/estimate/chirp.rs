@@ -17,7 +17,8 @@ use super::{
 use crate::{PlannedProbe, ProbeKind};
 
 const TOO_FAST_TEXT: &str = "saw the delay grow from their first probe on: even their lowest rate is above the available rate; try --method pathload";
-const TOO_SLOW_TEXT: &str = "saw no growing delay: the available rate is above their highest rate";
+const TOO_SLOW_TEXT: &str =
+    "saw no delay that grew up to their last probe: the available rate is above their highest rate";
 
 #[derive(Clone, Debug)]
 pub struct ChirpEstimator {
@@ -26,7 +27,8 @@ pub struct ChirpEstimator {
     samples: Vec<f64>,
     discarded: DiscardedTrains,
     sent: usize,
-    /// Chirps whose delay grew from their first probe on, and chirps whose delay never did.
+    /// Chirps whose delay grew from their first probe to their last one, and chirps whose delay did not grow up to
+    /// their last probe.
     too_fast: usize,
     never: usize,
 }
@@ -78,7 +80,7 @@ impl ChirpEstimator {
             });
             // The rate is in bits per second and the time in nanoseconds.
             at += f64::from(length) * 8e9 / rate;
-            // Exponential gaps probe a wide range of rates with few probes: 20 distances reach from 0.08 to 2.5 times the rate.
+            // Exponential gaps probe a wide range of rates with few probes: 19 distances reach from 0.08 to 2.1 times the rate.
             rate *= CHIRP_SPREAD_FACTOR;
             if rate > dispersion_rate * FASTEST_RATE_FACTOR * CHIRP_SPREAD_FACTOR {
                 break;
@@ -180,7 +182,7 @@ impl RateEstimator for ChirpEstimator {
         let middle = mean(&self.samples);
         let error = 2.0 * standard_error(&self.samples);
         let spread = spread_range(&self.samples);
-        // The rates of a chirp are a factor of `CHIRP_SPREAD_FACTOR` apart: half of that (as a factor) to each side is the resolution.
+        // The rates of a chirp are a factor of `CHIRP_SPREAD_FACTOR` apart. The resolution is the square root of that factor to each side.
         let fine = CHIRP_SPREAD_FACTOR.sqrt();
         Ok(RateEstimate {
             method: self.name(),
@@ -205,7 +207,7 @@ impl RateEstimator for ChirpEstimator {
 /// The end of an excursion that begins at `from`; `None` if it lasts to the end of the chirp.
 fn find_excursion_end(waits: &[f64], from: usize) -> Option<usize> {
     let mut most = 0.0_f64;
-    // The longest wait so far, because a queue drains only after its peak.
+    // `most` is the longest wait so far: a queue drains only after its peak.
     for (to, wait) in waits.iter().enumerate().skip(from + 1) {
         let above = wait - waits[from];
         most = most.max(above);

@@ -43,7 +43,7 @@ impl<'a> CompleteTrain<'a> {
         difference_ns(self.0[from].came.unwrap_or(0), self.0[to].came.unwrap_or(0))
     }
 
-    /// One-way delay of a probe, plus the unknown offset between the two clocks.
+    /// Delay of a probe (one way or round trip), plus the unknown offset if the two clocks differ.
     pub(super) fn probe_delay(self, nth: usize) -> f64 {
         difference_ns(self.0[nth].left.unwrap_or(0), self.0[nth].came.unwrap_or(0))
     }

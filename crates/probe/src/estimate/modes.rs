@@ -57,7 +57,7 @@ pub fn find_sample_modes(samples: &[f64], narrowest: f64) -> Vec<SampleCluster> 
     found
 }
 
-/// The window of this width that has most samples.
+/// The window of this width that has most samples; `0..1` if there are none.
 pub(super) fn densest_window(sorted: &[f64], width: f64) -> Range<usize> {
     // Two pointers over the sorted samples: both only move up, so it takes one pass.
     let mut best = 0..1;

@@ -28,7 +28,7 @@ pub enum PairSelection {
     LeastDelay,
 }
 
-/// A pair that arrived.
+/// A pair that arrived. `gap` is the time between its arrivals and `left` that between its departures, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct PairSample {
     bits: f64,
@@ -51,7 +51,8 @@ impl PairSample {
 /// The pair with the least sum of delays.
 struct LeastDelayedPair {
     pair: PairSample,
-    /// How much longer its probes waited than allowed, in nanoseconds; zero or negative if the pair is good enough.
+    /// Wait of its probes, or distance to the pairs that must confirm it, above the allowed value, in nanoseconds; zero
+    /// or negative if the pair is good enough.
     excess: f64,
 }
 
@@ -82,7 +83,7 @@ const BELOW_TRAIN_RATE_SHARE: f64 = 0.95;
 /// Largest allowed excess of the smallest sum of delays over the sum of the smallest delays, relative to the
 /// distance of the pair.
 const MAX_DELAY_SUM_EXCESS: f64 = 0.04;
-/// Minimum number of pairs that must have waited as little as the best pair.
+/// Minimum number of pairs, the best one included, that must have waited nearly as little as the best pair.
 const MIN_PAIRS_NEAR_LEAST_DELAY: usize = 3;
 /// Number of different frame lengths of pairs. They vary so that the frame lengths of other traffic do
 /// not form separate modes.
@@ -230,7 +231,7 @@ impl PairEstimator {
         };
         if excess > 0.0 {
             let what = format!(
-                "other traffic delayed every pair: the best pair still waited {:.1} us too long",
+                "other traffic delayed too many pairs: the least delayed ones still waited {:.1} us too long",
                 excess / 1e3
             );
             return Err(NoEstimateReason::NotConverged { trains, what });
@@ -260,7 +261,7 @@ impl PairEstimator {
         (settled.primers + turn).min(self.settle.shape().longest.saturating_sub(MEASURED_PROBES))
     }
 
-    /// The frame length of the next pair. The lengths take turns between four fifths of the maximum and the maximum.
+    /// The frame length of the next pair. The lengths take turns between 84 % of the maximum and the maximum.
     /// `LeastDelay` compares delays, which depend on the length, so there all pairs have the same length.
     fn pair_length(&self) -> u32 {
         let longest = self.settle.shape().length;
@@ -268,7 +269,7 @@ impl PairEstimator {
             PairSelection::LeastDelay => longest,
             PairSelection::Mode => {
                 let turn = small_count(self.sent) % PAIR_LENGTH_COUNT;
-                // A fifth of the longest length in all, divided into as many steps as there are lengths.
+                // Five lengths, each a twenty-fifth of the maximum shorter than the one before.
                 longest - longest / (5 * PAIR_LENGTH_COUNT) * turn
             }
         }

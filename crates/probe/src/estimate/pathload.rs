@@ -5,7 +5,8 @@
 //! *fleet*, which all have one rate, have to agree. Rates at which they do not agree form a grey region,
 //! because the available rate varies. The answer is a range, found by bisection.
 //!
-//! Invariant: `low <= grey <= high`, and the rates at both ends are measured at departure.
+//! Invariant: `low <= grey <= high`. A stream counts with its rate as measured at departure; only a stream with
+//! losses counts with the requested rate.
 
 use super::gaps::{CompleteTrain, difference_ns, mean, median};
 use super::settle::{TrainSettler, TrainShape, spaced_probes};
@@ -26,6 +27,7 @@ pub struct FleetShape {
     pub probes: u32,
     /// Streams of a fleet.
     pub streams: usize,
+    /// Maximum number of fleets.
     pub most: usize,
 }
 
@@ -72,16 +74,16 @@ struct GreyRegion {
 /// Share of a fleet's streams that must agree. pathload uses 0.6: then, beside bursty traffic, only six of
 /// ten ranges contained the available rate.
 const DECIDING_STREAM_SHARE: f64 = 0.85;
-/// Width of the answer, relative to the rate at which trains leave the path.
+/// Resolution of the search and minimum width of the answer, relative to the rate at which trains leave the path.
 const ANSWER_RESOLUTION: f64 = 0.05;
 /// Largest error of a stream's rate.
 const MAX_STREAM_RATE_ERROR: f64 = 0.1;
 /// Largest deviation of a probe's departure from an even stream, in gaps: a sender that catches up makes a
 /// queue of its own.
 const MAX_PROBE_OFFSET_GAPS: f64 = 4.0;
-/// Delays that rise by less than this share of a stream's length count as level.
+/// Delays that rise by less than this share of a stream's duration count as level.
 const DELAY_NOISE_SHARE: f64 = 0.01;
-/// Number of streams, as a multiple of a fleet, after which the estimator gives up on a rate.
+/// Number of streams of one rate, as a multiple of a fleet, after which the estimator gives up without an answer.
 const MAX_FUTILE_FLEETS: usize = 2;
 // Shorter streams have too few groups for a trend.
 const MIN_STREAM_PROBES: u32 = 10;
@@ -102,7 +104,7 @@ impl RateSearch {
         }
     }
 
-    /// The rate to try next; `None` if the range is narrow enough.
+    /// The rate to try next; `None` if the range is narrow enough. Widens the range as long as no stream has queued.
     fn next_rate(&mut self) -> Option<f64> {
         let fine = self.resolution;
         let low = self.low;
@@ -136,7 +138,7 @@ impl RateSearch {
                 self.grey = Some(GreyRegion { low: grey.low.min(rate), high: grey.high.max(rate) });
             }
         }
-        // The available rate varies, so a later fleet may contradict an earlier one. The later one counts.
+        // The available rate varies, so a later fleet may contradict an earlier one. Then both ends become `high`.
         // This keeps `low <= high`, as the invariant of the module requires.
         self.low = self.low.min(self.high);
         let low = self.low;
@@ -242,8 +244,8 @@ impl PathloadEstimator {
         let Some(whole) = CompleteTrain::from_train(&came, &mut self.discarded) else { return };
         let gap = self.stream_gap(self.fleet.asked);
         let places: Vec<_> = departure_offsets(&stream).map(|(nth, left)| left - nth as f64 * gap).collect();
-        // Deviation of the measured departures from an even stream. The median removes a common shift, so
-        // that one late start does not count.
+        // `places` are the deviations of the measured departures from an even stream. The median removes a common
+        // shift, so that one late start does not count.
         let middle = median(&places);
         // Lost probes were sent, too, so the rate of the probes that arrived is scaled up to all probes.
         let rate = whole.bits_between_probes(0, whole.last_index()) * 1e9
@@ -283,7 +285,7 @@ impl PathloadEstimator {
                 return;
             }
             let Some(verdict) = verdict else { return };
-            // The rate as it was measured at departure, not as it was asked for.
+            // The rates as they were measured at departure; only streams with losses have the requested rate.
             search.add_verdict(mean(&self.fleet.rates), verdict);
         }
         self.tried += 1;
@@ -346,7 +348,7 @@ impl RateEstimator for PathloadEstimator {
         if !is_done {
             let low = search.low / 1e6;
             let high = search.high / 1e6;
-            let what = format!("the available rate is between {low:.3} and {high:.3} Mbit/s");
+            let what = format!("the search stopped between {low:.3} and {high:.3} Mbit/s");
             return Err(NoEstimateReason::NotConverged { trains, what });
         }
         // After contradicting fleets both ends may coincide, so the answer is never narrower than the

@@ -10,7 +10,8 @@
 //! Single distances say nothing then. So the size of the bucket is computed from how much earlier the first
 //! half of a train arrived than at the pace of its second half.
 //!
-//! Invariant: the result comes from trains whose second half took at least 1.2 times longer to arrive than to leave.
+//! Invariant: a rate is given only if the second half of the trains, or their last quarter, took more than 1.2 times
+//! as long to arrive as to leave (median of all trains).
 
 use super::gaps::{difference_ns, median, quantile};
 use super::{DiscardedTrains, NoEstimateReason, PassedProbe, TrainRequest, clamp_to_nanos};
@@ -22,7 +23,7 @@ use packetrig_units::Nanos;
 pub struct TrainShape {
     /// Bytes of each frame, without FCS.
     pub length: u32,
-    /// The longest train that may be sent.
+    /// Maximum number of probes of a train.
     pub longest: u32,
     /// Least time between trains.
     pub pause: Nanos,
@@ -40,7 +41,7 @@ pub struct SettledTrains {
     pub bits_per_s: f64,
     /// Time that all primers take to leave if they are due at once.
     pub primed_ns: f64,
-    /// Time after the last train until its queue is gone and buckets are full again.
+    /// Estimated time after the last train until its queue is gone and buckets are full again.
     pub over: Nanos,
 }
 
@@ -58,7 +59,7 @@ pub(super) struct TrainSettler {
     result: Option<Result<SettledTrains, NoEstimateReason>>,
     discarded: DiscardedTrains,
     sent: usize,
-    /// Time after the last train until its queue is gone and buckets are full again.
+    /// Estimated time after the last train until its queue is gone and buckets are full again.
     over_ns: f64,
 }
 
@@ -144,7 +145,7 @@ impl TrainSettler {
 
     fn judge_trains(&mut self) {
         let out = self.neighbour_distances(|probe| probe.came);
-        // Most trains lost their second or third probe, so no distance is known.
+        // Most trains lost one of their first three probes, so too few distances are known.
         if out.len() < 2 {
             let lost = DiscardedTrains { lost: self.trains.len(), ..self.discarded };
             self.result = Some(Err(self.too_few(0, lost)));
@@ -212,7 +213,7 @@ impl TrainSettler {
         }
     }
 
-    /// Makes the answer for a path that did not spread the far half of its trains.
+    /// Makes the answer for a path that did not spread the second half of its trains.
     fn not_spread_reason(&self, half: usize) -> NoEstimateReason {
         let last = self.shape.longest.saturating_sub(1);
         let into = self.departure_offset(last) / f64::from(last.max(1));
@@ -234,7 +235,8 @@ impl TrainSettler {
         }
     }
 
-    /// Time from a train's first departure to that of the probe at `place`. The first probes take longest: the sender's caches are cold.
+    /// Median time from the first departure of a train to the departure of its probe with the index `place`. The first
+    /// probes take longest: the sender's caches are cold.
     fn departure_offset(&self, place: u32) -> f64 {
         let all: Vec<_> = self
             .trains
@@ -247,7 +249,8 @@ impl TrainSettler {
         median(&all)
     }
 
-    /// The distance between neighbours at each place: the median of all trains, as far as most of them arrived.
+    /// The median distance between neighbouring probes at each index, up to the first index at which most trains have
+    /// no stamp.
     fn neighbour_distances(&self, stamp: impl Fn(&PassedProbe) -> Option<u64>) -> Vec<f64> {
         let mut distances = Vec::new();
         for place in 0..self.shape.longest as usize - 1 {
@@ -267,13 +270,13 @@ impl TrainSettler {
         distances
     }
 
-    /// Factor by which the path lengthens the part of a train from a place on: the median of all trains.
+    /// Factor by which the path lengthens the part of a train from index `from` on: the median of all trains.
     fn median_widening(&self, from: usize) -> f64 {
         let all: Vec<_> = self.trains.iter().filter_map(|train| train_widening(train.get(from..)?)).collect();
         median(&all)
     }
 
-    /// The mean distance of each train from a place on; the median of all trains.
+    /// The median over all trains of their mean distance at arrival, from index `from` on.
     fn median_gap_from(&self, from: usize) -> Option<f64> {
         let all: Vec<_> = self.trains.iter().filter_map(|train| mean_gap(train.get(from..)?)).collect();
         (!all.is_empty()).then(|| median(&all)).filter(|gap| *gap > 0.0)
@@ -282,7 +285,7 @@ impl TrainSettler {
 
 /// Factor by which a part of a train took longer to arrive than to leave, up to its first lost probe.
 fn train_widening(probes: &[PassedProbe]) -> Option<f64> {
-    // Only up to the first lost probe: behind a gap, the number of bits between two arrivals is unknown.
+    // Only up to the first lost probe: whether that probe used time of the link is unknown.
     let here: Vec<_> = probes.iter().map_while(|probe| Some((probe.left?, probe.came?))).collect();
     let ((first_left, first_came), (last_left, last_came)) =
         here.first().copied().zip(here.last().copied())?;

@@ -76,7 +76,7 @@ impl QueuedLink {
         }
     }
 
-    /// A token bucket before a link that takes no time.
+    /// A token bucket before a link that sends each frame in no time. The fixed delay remains.
     pub fn new_bucket(bits_per_s: f64, bytes: u32) -> Self {
         let tokens_ns = f64::from(bytes) * 8e9 / bits_per_s;
         Self { bucket: Some(bytes), tokens_ns, ..Self::new_wire(bits_per_s) }
@@ -182,7 +182,7 @@ pub struct StampingReceiver {
 const BATCH_GAP_NS: f64 = 300.0;
 
 impl StampingReceiver {
-    /// The stamps of frames that arrived at these times, in order.
+    /// Replaces arrival times, which are in order, by the times at which the receiver stamps these frames.
     fn stamp_arrivals(self, arrivals: &mut [Option<f64>], seed: u64) {
         let mut told = 0.0_f64;
         let mut last = 0.0_f64;

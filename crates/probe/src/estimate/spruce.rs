@@ -87,8 +87,8 @@ const MAX_LOAD: f64 = 240_000.0;
 const MAX_SHARE: f64 = 0.05;
 
 impl SpruceEstimator {
-    /// Creates an estimator that sends `pairs` pairs on a path with this capacity, in bits of frames per
-    /// second. If the capacity is `None`, it is measured first.
+    /// Creates an estimator that sends pairs on a path with this capacity (in bits of frames per second) until `pairs`
+    /// of them can be used, but not more than three times as many. If the capacity is `None`, it is measured first.
     pub fn new(capacity: Option<f64>, pairs: usize, shape: TrainShape, seed: u64) -> Self {
         let before = capacity.map_or_else(
             || SpruceSetup::Capacity(PairEstimator::new(PairSelection::Mode, MAX_CAPACITY_PAIRS, shape)),

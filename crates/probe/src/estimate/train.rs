@@ -22,7 +22,7 @@ use crate::ProbeKind;
 struct TrainSample {
     rate: f64,
     took: f64,
-    /// Times from the departure of the whole train to the arrival of its first and of its last measured probe.
+    /// Times from the departure of the train's first probe to the arrivals of its first and its last measured probe.
     waits: [f64; 2],
     /// Error bound of the time that it took, in nanoseconds.
     doubt: f64,
@@ -41,7 +41,7 @@ impl TrainSample {
 /// The train with the least sum of waits.
 struct LeastDelayedTrain {
     train: TrainSample,
-    /// Excess of its wait over the least waits, or over the waits of the trains that confirm it.
+    /// Excess of its wait over the least waits, or of the waits of the trains that must confirm it over its own.
     excess: f64,
 }
 
@@ -61,15 +61,15 @@ const MAX_DISPERSION_UNCERTAINTY: f64 = 0.01;
 const MIN_USABLE_TRAINS: usize = 5;
 /// Measured probes of the first trains.
 const FIRST_TRAIN_PROBES: u32 = 10;
-/// Minimum number of trains that must have waited nearly as little as the best one: the difference may be
-/// this share of the time that the train took.
+/// Minimum number of trains, the best one included, that must have waited nearly as little as the best one: the
+/// difference may be this share of the time that the train took.
 const MIN_TRAINS_NEAR_BEST: usize = 3;
 const CONVERGED_WAIT_SHARE: f64 = 0.04;
 /// Relative difference of rates up to which trains agree, and the minimum share of trains that must agree
 /// with the best one.
 const RATE_AGREEMENT_DISTANCE: f64 = 0.02;
 const MIN_AGREEING_SHARE: f64 = 0.25;
-/// A shaper's timers and rounding are not known better than this.
+/// Minimum error of the answer, relative to the rate: a shaper's timers and rounding are not known better.
 const MIN_RATE_UNCERTAINTY: f64 = 0.005;
 
 impl TrainEstimator {
@@ -85,7 +85,7 @@ impl TrainEstimator {
     }
 
     /// Makes trains longer if the stamps are too uncertain for trains of the present length, and if
-    /// longer trains are allowed.
+    /// longer trains are allowed. The samples of shorter trains are dropped then.
     fn lengthen_trains(&mut self, primers: u32) {
         let room = self.settle.shape().longest.saturating_sub(primers);
         let doubts: Vec<_> = self.samples.iter().map(TrainSample::relative_uncertainty).collect();
@@ -178,7 +178,7 @@ impl RateEstimator for TrainEstimator {
         };
         if excess > (CONVERGED_WAIT_SHARE * best.took).max(best.doubt) {
             let what = format!(
-                "other traffic delayed every train: the best one still waited {:.1} us too long",
+                "other traffic delayed too many trains: the least delayed ones still waited {:.1} us too long",
                 excess / 1e3
             );
             return Err(NoEstimateReason::NotConverged { trains, what });

@@ -50,12 +50,12 @@ pub enum PacketKind {
 /// A packet with its release time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketToRelease {
-    /// Number of the packet from the client, which its report repeats.
+    /// Number that the client gives the packet; the report of the packet repeats it.
     pub cookie: u64,
     pub clock: ReleaseClock,
     /// Release time, nanoseconds of `clock`.
     pub release_at: u64,
-    /// Maximum delay in nanoseconds; 0: no limit.
+    /// Maximum delay after `release_at`, in nanoseconds; 0: no limit.
     pub latest: u64,
     /// Consecutive packets with the same number other than 0 are one train.
     pub train: u32,
@@ -85,7 +85,7 @@ pub struct AnswerFilter {
     pub own_port: Option<u16>,
     /// Source address of the wanted answers; `None`: any.
     pub from: Option<IpAddr>,
-    /// Bytes of each frame that are sent to the client; `None`: all.
+    /// Maximum number of bytes of each frame that are sent to the client; `None`: all.
     pub most_bytes: Option<u32>,
 }
 
@@ -224,7 +224,7 @@ impl ClientMessage {
                 Self::Target { id, address: IpAddr::V6(address).to_canonical() }
             }
             _ => {
-                // The whole header has been read, so the place is moved back to the field that is wrong.
+                // The reader is past the header, so the error position is set back to the wrong field, `type`.
                 fields.set_wrong_field("type", 0);
                 return None;
             }

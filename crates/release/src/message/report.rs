@@ -2,7 +2,7 @@
 
 use crate::fields::{FieldReader, FieldWriter};
 
-/// Number of bytes of an entry of a report, and of its fault, which follows after all entries.
+/// Lengths in bytes of an entry of REPORT and of its fault. The faults follow after the last entry.
 // Four u64, one u32, two u16, and five stamps of 24 bytes.
 pub(super) const REPORT_ENTRY_BYTES: usize = 160;
 pub(super) const REPORT_FAULT_BYTES: usize = 8;
@@ -19,7 +19,7 @@ pub enum StampClockName {
     Device(u16),
 }
 
-/// Reader of the clock for a stamp.
+/// Component that read the clock for a stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StampReader {
     /// The sending program, before and after a call.
@@ -95,8 +95,8 @@ impl StampFields {
         Some(Self { lo, hi, clock, reader, device })
     }
 
-    /// Returns the stamp. If a later service names a clock or a reader that this client does not know,
-    /// the stamp is unknown.
+    /// Returns the stamp; `None` if the service has none, or if a later service names a clock or a reader
+    /// that this client does not know.
     fn to_stamp(&self) -> Option<PacketStamp> {
         let clock = match self.clock {
             1 => StampClockName::Monotonic,
@@ -143,11 +143,11 @@ outcomes! {
     QueueFull = 2, "queue_full";
     /// The target may not be probed.
     NotPermitted = 3, "not_permitted";
-    /// A limit of the target is used up.
+    /// A limit of the target is used up, or the client has too many targets.
     OverLimit = 4, "over_limit";
-    /// The bytes are not an IPv4 or IPv6 packet of an allowed kind.
+    /// The bytes are not an IPv4 or IPv6 packet of an allowed kind, or the packet breaks the rules of its train.
     Malformed = 5, "malformed";
-    /// Source or next hop do not belong to the interface, or the source port belongs to another program.
+    /// The source address or next hop is wrong for the interface, or the source port belongs to another client or user.
     WrongSource = 6, "wrong_source";
     /// The packet is longer than the MTU.
     TooLong = 7, "too_long";
@@ -163,7 +163,7 @@ outcomes! {
     Dropped = 12, "dropped";
     /// The service ended before the packet was due.
     Ended = 13, "ended";
-    /// The release mechanism failed.
+    /// The release mechanism or the interface failed, so the kernel did not take the packet.
     Failed = 14, "failed";
     /// Another packet of the same train was refused.
     TrainRefused = 15, "train_refused";
@@ -175,7 +175,7 @@ impl PacketOutcome {
     }
 }
 
-/// Bits that mark doubts about a packet, such as a late release or a missing stamp.
+/// Bits that mark doubts about a packet, such as a late release; `docs/book/release-protocol.md` explains each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReportFlags(pub u16);
 
@@ -219,7 +219,7 @@ pub struct PacketReport {
     pub cookie: u64,
     /// Planned release, nanoseconds of CLOCK_MONOTONIC.
     pub planned: u64,
-    /// Shift of the release because of a clash.
+    /// Delay of the release because of a clash with another packet, in nanoseconds.
     pub shifted: u64,
     pub train: u32,
     pub outcome: PacketOutcome,

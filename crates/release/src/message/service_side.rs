@@ -23,13 +23,13 @@ const ERROR_TEXT_BYTES: usize = 200;
 /// In a message, this number of a packet or of a byte means that there is none.
 const NONE: u32 = u32::MAX;
 
-/// Limits of a target, for all clients together.
+/// Limits of a target. All clients together share them, except `most`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketLimits {
     pub packets_per_s: u64,
-    /// Bits of frames per second.
+    /// Bits per second, of frames without FCS.
     pub bits_per_s: u64,
-    /// Total number of packets of one user.
+    /// Total number of packets of one user, while the service runs.
     pub most: u64,
     /// Packets at once, or of one train.
     pub burst: u32,
@@ -51,9 +51,9 @@ pub struct ServiceFacts {
     /// Maximum number of packets and bytes of this client in the queue.
     pub quota_packets: u32,
     pub quota_bytes: u64,
-    /// Minimum time between the submission of a packet and its release.
+    /// Submit packets at least this long before their release. Later ones leave as soon as possible, flagged late.
     pub lead_ns: u64,
-    /// A packet with at least this delay is flagged as late.
+    /// A packet that leaves later than this after its release time is flagged as late.
     pub tolerance_ns: u64,
     /// Maximum time ahead: later release times are refused.
     pub horizon_ns: u64,
@@ -74,7 +74,7 @@ pub struct ServiceFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedAnswer {
     pub arrival: PacketStamp,
-    /// Number of answers so far that were lost, because the client did not read them in time.
+    /// Total number of answers that were lost so far because the client did not read them in time.
     pub lost: u32,
     /// True if the sender is on this machine and left the checksum to a network card, so the frame has none.
     pub lacks_checksum: bool,
@@ -257,7 +257,7 @@ impl ServiceMessage {
         header.is_none_or(|header| (WELCOME_KIND..=LIMITS_KIND).contains(&header.kind))
     }
 
-    /// Parses a message; `None`: the bytes break the protocol.
+    /// Parses a message; `None`: the bytes break the protocol, or their type is of a later service.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut fields = FieldReader::new(bytes);
         let MessageHeader { kind, id } = read_header(&mut fields, bytes.len())?;
@@ -405,7 +405,7 @@ fn write_answer(answer: &ReceivedAnswer, fields: &mut FieldWriter) {
 }
 
 fn read_answer(fields: &mut FieldReader<'_>) -> Option<ReceivedAnswer> {
-    // An answer without the time of its arrival has no round trip, so it counts as broken.
+    // An answer without the time of its arrival gives no round-trip time, so it counts as broken.
     let arrival = PacketStamp::read_stamp(fields).ok()??;
     let lost = fields.read_u32()?;
     let size = fields.read_u16()?;

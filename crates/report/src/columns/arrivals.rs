@@ -127,8 +127,7 @@ pub struct OutageTableRow<'a> {
 
 impl ReportTable for OutageTable {
     const FILE: &'static str = "outages.csv";
-    const ABOUT: &'static str =
-        "One row per outage, the longest 64 of each stream. Times count from the start of the run.";
+    const ABOUT: &'static str = "One row per outage, of each stream the 64 with the most lost frames. Times count from the start of the run.";
     const COLUMNS: &'static [ReportColumn<Self>] = OUTAGE_COLUMNS;
     type Row<'a> = OutageTableRow<'a>;
 

@@ -5,7 +5,7 @@ use super::{CellValue, ReportColumn, ReportTable, variant_name};
 use crate::{ProbeFindings, ProbeLineReport, RunReport};
 use packetrig_stats::probe::ProbeTimes;
 
-/// The columns of `probes.csv`, in order.
+/// The table of `probes.csv`.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeTable;
 

@@ -1,4 +1,4 @@
-//! Places of columns in the tables that a terminal shows.
+//! Position, heading and importance of columns in the tables that a terminal shows.
 
 use super::{ReportColumn, ReportTable};
 
@@ -15,7 +15,7 @@ pub enum TerminalTable {
     Latency,
 }
 
-/// Place of a column in a table on a terminal.
+/// How a column is shown on a terminal: in which table, at which position, under which heading, and when it is left out.
 #[derive(Clone, Copy, Debug)]
 pub struct TerminalColumnPosition {
     pub table: TerminalTable,

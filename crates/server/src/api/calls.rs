@@ -118,7 +118,7 @@ impl ApiCall {
     }
 }
 
-/// A request of a client.
+/// A request as it arrived over HTTP or gRPC, not yet decoded.
 pub(crate) trait RequestSource {
     /// Decodes and normalises the request, and lists all problems of its shape.
     fn normalise_request(&self) -> NormalisedRequest;
@@ -145,7 +145,7 @@ pub(crate) enum ApiReply {
     File(CaptureFile),
 }
 
-/// Performs a call.
+/// Checks the shape of a request, performs the call and logs the outcome. A request with a wrong shape is refused.
 pub(crate) fn perform_call(
     tester: &dyn Tester,
     call: ApiCall,

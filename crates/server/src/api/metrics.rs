@@ -1,8 +1,8 @@
 //! Counters of ports and flows as rows of OTG.
 //!
 //! Clients have different versions. Over HTTP, one member that a client does not know fails its whole call,
-//! and a Go client panics if a scalar is missing. So an empty filter selects exactly the members of the first
-//! version; any other filter selects exactly the members that it names.
+//! and a Go client panics if a scalar is missing. So over HTTP an empty filter selects only the members of the
+//! first version; over gRPC it selects the newer ones, too. Any other filter selects the members that it names.
 
 use super::calls::ApiReply;
 use super::control::read_names;
@@ -21,7 +21,7 @@ pub(super) struct WantedColumns {
 
 impl WantedColumns {
     pub(super) fn has_column(&self, name: &str, is_new: bool) -> bool {
-        // A client fails on unknown members, so an empty filter does not select all members.
+        // Some clients fail on unknown members. So an empty filter selects new members only for clients that know them.
         if self.named.is_empty() {
             return !is_new || self.knows_new_members;
         }

@@ -26,7 +26,7 @@ fn build_neighbour_json(row: &KnownNeighbour, family: IpFamily) -> Value {
     Value::Object(members)
 }
 
-/// A `CaptureRequest`.
+/// The port and the frames that a `CaptureRequest` asks for.
 pub(super) struct WantedCapture<'a> {
     pub(super) port: &'a str,
     pub(super) part: CaptureRange,

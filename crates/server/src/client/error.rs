@@ -7,7 +7,7 @@ use std::io;
 /// Error of a call that the client makes.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No server listens on the address.
+    /// Connecting failed: for example, no server listens on the address, or the host name is unknown.
     #[error(
         "cannot connect to a server at {address} ({source}); start one with `packetrig serve`, or give the \
          address that the running server has printed"
@@ -45,7 +45,7 @@ pub enum ClientError {
          that the server does not admit, need --token-file"
     )]
     Forbidden { address: String, message: String },
-    /// Any other refusal of the server.
+    /// Any other answer with a status other than 200.
     #[error("{message}")]
     Refused { status: u16, message: String },
 }
@@ -55,7 +55,7 @@ impl ClientError {
         Self::NotHttp { address: address.to_string(), authority: address.authority() }
     }
 
-    /// The connection ended before the answer was complete, because the server is stopping or has stopped.
+    /// The connection ended before the answer was complete, for example because the server is stopping.
     pub(super) fn incomplete_answer_error(address: &ApiAddress) -> Self {
         let why = "the server closed the connection before the answer was complete";
         // A server with TLS may close a plain connection without an answer.
@@ -81,7 +81,7 @@ impl ClientError {
     pub fn can_succeed_later(&self) -> bool {
         match self {
             Self::NoServer { .. } | Self::Lost { .. } => true,
-            // The server has too many viewers, or a proxy does not reach the server.
+            // For example, the server has too many viewers, or a proxy does not reach the server.
             Self::Refused { status, .. } => *status >= 500,
             _ => false,
         }

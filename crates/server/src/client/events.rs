@@ -13,7 +13,7 @@ const MAX_EVENT_BYTES: usize = 64 << 20;
 /// An event that the server sent, with its JSON data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerEvent {
-    /// `history`, `live`, `heartbeat`, `stopping`.
+    /// Name of the event: `history`, `live`, `heartbeat` or `stopping`.
     pub name: String,
     pub data: Value,
 }
@@ -37,13 +37,13 @@ impl EventStream {
     pub(super) fn new(connection: ApiConnection, is_chunked: bool, received: Vec<u8>) -> Self {
         let mut body = BodyDecoder::new(is_chunked);
         let mut parser = EventParser::default();
-        // The error is ignored here: decoding the next bytes reports it again.
+        // An error is ignored here, because this function cannot report it.
         drop(body.decode_body_bytes(&received, &mut parser.unread));
         Self { connection, body, parser, quiet: Duration::ZERO }
     }
 
-    /// Waits for the next event; `None` if there is none within this time. Fails when the server has closed the
-    /// connection or was silent for too long.
+    /// Waits for the next event; `None` if the server sends nothing for this time. Fails if the server closes the
+    /// connection, is silent for too long, or sends data that is not an event.
     pub fn wait_for_event(&mut self, timeout: Duration) -> Result<Option<ServerEvent>, ClientError> {
         self.connection
             .set_silence_limit(timeout)

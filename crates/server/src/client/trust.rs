@@ -13,7 +13,8 @@ use std::sync::Arc;
 /// Rule that decides which certificate is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateTrust {
-    /// Accepts any certificate of a server on this machine that gets no token: no data leaves the machine, and none is secret.
+    /// Accepts any certificate of a server on this machine that gets no token: no data leaves the machine, and none
+    /// is secret. Refuses to call any other server.
     ThisMachine,
     /// The certificate, or that of its authority, is in this file (PEM).
     Authorities(PathBuf),

@@ -5,7 +5,7 @@ use crate::tester::{RefusalKind, TesterRefusal};
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// Gives the flows that `update` names their new rate or size.
+/// Sets the new rate or size of the flows that `update` names.
 pub(super) fn update_flows(mut config: Value, update: &Value) -> Result<Value, TesterRefusal> {
     if update.get("protocols").is_some() {
         return Err(TesterRefusal::validation(

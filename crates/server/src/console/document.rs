@@ -25,7 +25,7 @@ pub fn replace_aliases(document: &mut Value, aliases: &BTreeMap<String, String>)
     }
 }
 
-/// A configuration that was read.
+/// Names and plan of a configuration without errors.
 pub(super) struct ParsedConfiguration {
     pub(super) names: ConfigurationNames,
     /// The configuration with the real locations of ports.
@@ -68,7 +68,7 @@ impl<R: RunSource> TestConsole<R> {
         self.end_run(changes);
         let plan = Arc::clone(document.plan());
         let warnings = plan_warnings(&plan);
-        // The view is made before the run, because the run's first events come while it is being opened.
+        // The counts are created before the run, because the run's first events come while it is being opened.
         let live = Arc::new(Mutex::new(LiveCounts::default()));
         let sink = {
             let live = Arc::clone(&live);
@@ -79,7 +79,7 @@ impl<R: RunSource> TestConsole<R> {
         // After a failure there is no configuration: the old run has ended, and its ports are closed.
         changes.run = Some(self.rigs.open_steered_run(document, sink)?);
         let names = Arc::new(names.with_routes(&plan));
-        // Numbers start from 1, because 0 means the time before the first configuration.
+        // Numbers start from 1, because 0 means that there is no configuration.
         let number = self.configured.fetch_add(1, Ordering::Relaxed) + 1;
         *self.lock_view() = ClientView { names, config, number, plan: Some(plan), live };
         Ok(warnings)

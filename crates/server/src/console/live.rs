@@ -170,7 +170,7 @@ impl LiveCounts {
         }
     }
 
-    /// Shows these streams again, because they have been started again.
+    /// Shows the counts of these streams, because the streams have been started.
     pub(super) fn show_streams(&mut self, streams: &[usize]) {
         self.revision += 1;
         for stream in streams {
@@ -178,7 +178,7 @@ impl LiveCounts {
         }
     }
 
-    /// Returns whether an echo request was answered, once that is known.
+    /// Returns whether an echo request was answered; `None` until that is known.
     pub(super) fn ping_result(&self, number: u64) -> Option<bool> {
         self.latest_sample()?.pings.iter().find(|(of, _)| *of == number)?.1
     }
@@ -208,12 +208,12 @@ impl LiveCounts {
         self.samples.back().map(|sample| &**sample)
     }
 
-    /// Samples of the last second, the oldest first.
+    /// Samples of the last second and the sample before them, the oldest first.
     pub(super) fn samples(&self) -> impl Iterator<Item = &CountSample> {
         self.samples.iter().map(|sample| &**sample)
     }
 
-    /// Reason why the run has ended, if it has ended by itself.
+    /// Reason why the run has ended; `None` while it is in progress.
     pub(super) fn end_reason(&self) -> Option<&str> {
         self.ended.as_deref()
     }
@@ -274,7 +274,7 @@ fn clear_stream_counts(sample: &mut CountSample, streams: &HashSet<usize>) {
     }
 }
 
-/// Sender's counts of a stream. Samples are sorted by stream, because there may be thousands of them.
+/// Sender's counts of a stream, found by binary search: a sample is sorted by stream, and may have thousands of them.
 pub(super) fn sent_counts(sample: &CountSample, stream: usize) -> Option<&StreamTxCounts> {
     let place = sample.tx.binary_search_by_key(&stream, |(index, _)| *index).ok()?;
     Some(&sample.tx[place].1)

@@ -194,7 +194,7 @@ fn build_live_ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
     ledger
 }
 
-/// Losses of the whole run, by place.
+/// Losses of the whole run, by the place where frames were lost.
 fn sum_live_losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: bool) -> LiveLosses {
     // Without metrics, receivers do not recognise a stream, so its losses are unknown.
     let measured = plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.enable);

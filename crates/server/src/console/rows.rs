@@ -146,7 +146,7 @@ fn wall_ns_or_zero(at: Option<MonoTime>, wall: WallClock<'_>) -> f64 {
     at.map_or(0.0, |at| wall(at) as f64)
 }
 
-/// The sum of several streams.
+/// Frames and bytes of several streams since their last start, and the times of the first and the last frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StreamTotal {
     pub(super) frames: u64,

@@ -13,7 +13,8 @@ const MAX_BLOCK_BYTES: usize = 1 << 24;
 /// Maximum size of a slice. It is built in memory, and several clients may request one at the same time.
 const MAX_SLICE_BYTES: usize = 64 << 20;
 
-/// Returns the headers of `file` and `count` frames, beginning with number `start`. The first frame has number 1.
+/// Returns the headers of `file` and up to `count` frames, beginning with number `start`. The first frame has number 1.
+/// Fails if the result would be longer than [`MAX_SLICE_BYTES`].
 pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::Result<Vec<u8>> {
     let mut out = read_bytes(&mut file, 8)?;
     // A client may request any 64-bit number of frames.

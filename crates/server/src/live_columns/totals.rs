@@ -1,4 +1,5 @@
-//! Columns for the sums over all streams of a run in progress, since it was opened. Rates cover the last second.
+//! Columns for the sums over all streams of a run in progress. Counts are from the opening of the run, rates cover the
+//! last second, and latencies are from the last start of each stream.
 
 use super::LiveColumn;
 use crate::tester::LatencyFigures;

@@ -86,7 +86,7 @@ impl PageCall {
         }
     }
 
-    /// Method of the call. Calls that only look are GET.
+    /// Method of the call. Calls that only read are GET.
     pub(super) const fn method(self) -> MethodFilter {
         match self {
             Self::Streams | Self::Rates | Self::StartMethod => MethodFilter::POST,
@@ -96,7 +96,7 @@ impl PageCall {
     }
 }
 
-/// Returns whether a request only looks, so that a token for viewers suffices.
+/// Returns whether a request only reads data, so a token for viewers suffices.
 pub(crate) fn is_viewing_request(head: &Parts) -> bool {
     let path = head.uri.path();
     // HEAD is GET without the content of the answer (RFC 9110, 9.3.2).

@@ -17,7 +17,7 @@ const RUN_METRICS: [RunMetric; 4] = [
         "Sent frames that may still be on their way: no receiver has seen a later frame.",
         |run| run.losses.loss.in_flight_or_lost as f64,
     ),
-    ("findings", "Latest remarks of the run that the server keeps.", |run| run.findings.len() as f64),
+    ("findings", "Number of remarks on the run that the server still has.", |run| run.findings.len() as f64),
 ];
 
 /// Renders all metrics as text.
@@ -63,7 +63,7 @@ fn write_run_metrics(text: &mut MetricsText, run: &LiveRun) {
     let losses = &run.losses;
     text.write_metric(
         "run_lost_frames",
-        "Frames that receivers have found to be lost, by the place of the loss.",
+        "Lost frames of the run, by the place where they were lost.",
         |samples| {
             samples.add_sample(&[("place", "sender")], losses.sender);
             samples.add_sample(&[("place", "receiver")], losses.receiver);

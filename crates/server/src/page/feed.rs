@@ -83,7 +83,7 @@ impl LiveFeed {
         states
     }
 
-    /// Publishes states until there is no viewer any more.
+    /// Publishes states until there is no viewer any more or the server stops.
     async fn publish_states(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(STATE_INTERVAL);
         // Missed ticks are not made up for: only the latest state is worth publishing.
@@ -146,7 +146,7 @@ impl ShownState {
     }
 
     fn cell_for_window(&self, window: &StreamWindow) -> Arc<OnceCell<Arc<str>>> {
-        // The list has at most one entry for each viewer.
+        // The list has at most one entry for each viewer that this state was sent to.
         let mut all = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.iter().find(|rows| rows.window == *window) {
             return Arc::clone(&known.text);
@@ -223,10 +223,10 @@ impl LiveViewer {
         }
         let rows = shown.serialize_rows(&self.window).await?;
         self.send_event("live", &rows).await?;
-        // The next state is at least one period of the publisher away, so the loop does not wait
-        // for this period here.
+        // The publisher waits for `STATE_INTERVAL` between two states, so only the rest of the period is
+        // waited for here.
         let pause = self.period.saturating_sub(STATE_INTERVAL);
-        // A server that stops does not wait for viewers that look rarely.
+        // A server that stops does not wait for viewers that have requested a low rate.
         tokio::time::timeout(pause, self.stopping.wait_for(|stopping| *stopping)).await.ok();
         Ok(())
     }

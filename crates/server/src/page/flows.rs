@@ -58,7 +58,7 @@ async fn run_query_in_turn(
         .map(json_text_response)
 }
 
-/// Sets the flag that ends the query when it is dropped: with the answer, or when the viewer disconnects.
+/// When dropped, sets the flag that ends the query: after the answer, or when the viewer disconnects.
 #[derive(Default)]
 struct WaitingViewer(Arc<AtomicBool>);
 

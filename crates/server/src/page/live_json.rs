@@ -1,5 +1,5 @@
-//! The live state as JSON: all totals, all ports and the ledger, and as columns the rows of streams
-//! that a viewer requests.
+//! The live state as JSON: all totals, all ports and the ledger, and the rows of streams that a viewer requests.
+//! These rows are written as columns.
 //!
 //! Counters are cumulative, so a viewer that has missed an event gets the right totals with the next one. A count
 //! above 2^53 is text, because JavaScript reads numbers as doubles.
@@ -140,7 +140,7 @@ fn build_totals_json(totals: &LiveTotals) -> Value {
     members.into()
 }
 
-/// Accounts in the order in which a frame passes them. An account that was not measured is absent.
+/// Frames in each account, by its name. An account that was not measured is absent.
 fn build_ledger_json(ledger: &FrameLedger) -> Value {
     let accounts = ledger.accounts().filter_map(|(account, frames)| {
         // The account's name in JSON is that of the report.

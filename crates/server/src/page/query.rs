@@ -1,5 +1,5 @@
 //! Reads the query of a URL: `name=value&…`, percent-encoded. An unknown name or a wrong value is an error
-//! that has the name.
+//! that names the parameter.
 
 use crate::viewing::ViewRefusal;
 use std::collections::BTreeMap;

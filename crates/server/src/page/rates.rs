@@ -11,7 +11,7 @@ const MAX_PERCENT: u64 = 1000;
 const DEFAULT_PPS: u64 = 1000;
 const MIN_BIT_RATE: u64 = 672;
 const FULL_LINK_PERCENT: f64 = 100.0;
-/// Number of decimals of a percentage that a plan can have.
+/// Number of steps of a rate in one percent of the link: a plan has billionths of the link.
 const PERCENT_STEPS: f64 = 1e7;
 
 /// A new rate for the named streams, or for all streams if none is named.
@@ -57,7 +57,7 @@ impl RateChange {
         Ok(Self { streams: read.streams, new_rate })
     }
 
-    /// Changes the rates. The streams that transmit continue with the new one.
+    /// Changes the rates. Streams that transmit continue at their new rates.
     pub(super) fn apply_rates(&self, tester: &dyn Tester) -> Result<Vec<String>, TesterRefusal> {
         // The caller holds the lock of changes, so the configuration cannot change before it is updated.
         let update = self.build_config_update(&tester.current_config())?;
@@ -131,8 +131,8 @@ fn read_json_integer(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// Scales a rate to this many percent. A percentage above 100 increases the rate by at least one step, unless
-/// a limit prevents it.
+/// Scales a rate to this many percent. A percentage above 100 increases a rate in bits or frames by at least one. A
+/// share of the link is rounded to the nearest step of a plan, and is never above the whole link.
 fn scale_rate(current: &Value, percent: u64) -> Value {
     let unit = current["choice"].as_str().unwrap_or("pps");
     if unit == "percentage" {

@@ -21,7 +21,7 @@ pub(crate) fn normalise_json(
     if at_most > MAX_VALUES {
         complaints.add_complaint(
             ValuePath::Root,
-            format!("the document has {at_most} values, but at most {MAX_VALUES} are allowed"),
+            format!("the document has up to {at_most} values, but at most {MAX_VALUES} are allowed"),
         );
         return None;
     }

@@ -42,8 +42,9 @@ impl KnownMembers {
     }
 }
 
-/// Reads the value of a member that packetrig does not support, and reports whether it requests nothing. Clients send defaults with every
-/// object they touch, and over gRPC an empty list looks the same as a missing one.
+/// Reads the value of a member that packetrig does not support, and returns whether it requests nothing: `null`,
+/// `false` or an empty list. Clients send defaults with every object they touch, and over gRPC an empty list looks the
+/// same as a missing one.
 pub(super) struct RequestsNothing;
 
 impl<'de> DeserializeSeed<'de> for RequestsNothing {

@@ -241,7 +241,8 @@ impl DocumentNormaliser<'_> {
         Ok(NormaliseOutcome::Something)
     }
 
-    /// Reads the value of a member and writes both. `first` is where the members of its object begin.
+    /// Writes the name and the normalised value of a member, or nothing if the value is refused or `null`. `first` is
+    /// where the members of its object begin in the text.
     fn normalise_member<'de, A: MapAccess<'de>>(
         &mut self,
         field: FieldDescriptor,

@@ -1,4 +1,5 @@
-//! Decides which clients may call: users of this machine that the kernel names, clients with the token, or all if the options say so.
+//! Decides which clients may call: users of this machine that the kernel names, clients with a token or a certificate,
+//! or all if the options say so.
 
 use super::policy::single_header_value;
 use crate::{LocalUsers, ServerOptions};
@@ -18,7 +19,7 @@ pub(crate) struct AccessRules {
     certificates: bool,
 }
 
-/// What is known about a client when it connects.
+/// Facts about a client that are known when it connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClientPeer {
     pub(crate) key: PeerKey,
@@ -26,7 +27,7 @@ pub(crate) struct ClientPeer {
     pub(crate) is_trusted: bool,
 }
 
-/// Identity of a client when connections are distributed.
+/// Identity of a client for the limits on connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerKey {
     /// A user of this machine.
@@ -118,8 +119,8 @@ fn network_prefix(address: IpAddr) -> IpAddr {
     }
 }
 
-/// `Bearer TOKEN`, or `Basic` with the token as password, which clients send when their location is
-/// `https://any:TOKEN@host` or a netrc file names the host.
+/// Returns whether the request has the token: as `Bearer TOKEN`, or as the password of `Basic`. Clients send `Basic` if
+/// their location is `https://any:TOKEN@host`, or if a netrc file names the host.
 fn has_token(headers: &HeaderMap, token: &str) -> bool {
     // There must be exactly one header: with two, a proxy in front of the server might have checked the other one.
     let Some(value) = single_header_value(headers, &AUTHORIZATION) else { return false };

@@ -22,7 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 /// Bytes of a capture that are read at once.
 const CAPTURE_PIECE_BYTES: usize = 256 << 10;
 
-/// State of all routes.
+/// State that the routes of the OTG API share.
 #[derive(Clone)]
 struct RouteContext {
     dispatcher: CallDispatcher,
@@ -137,13 +137,13 @@ pub(crate) fn refusal_response(refusal: &TesterRefusal) -> Response {
     )
 }
 
-/// Errors of the transport, in the same form.
+/// Answers with an error that is no [`TesterRefusal`], in the form of one. Its `kind` is always `validation`.
 pub(crate) fn error_response(status: StatusCode, message: &str) -> Response {
     let body = refusal::build_refusal_json(status.as_u16(), RefusalKind::Validation, &[message.to_owned()]);
     json_response(status, shape::format_json(&body))
 }
 
-/// The answer to a request with a body that ended early.
+/// The answer to a request whose body was not read to its end.
 fn incomplete_body_response(error: &(dyn std::error::Error + 'static)) -> Response {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     match causes.find_map(|cause| cause.downcast_ref::<BodyError>()).map(|error| error.fault) {

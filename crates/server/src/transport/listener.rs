@@ -125,7 +125,8 @@ async fn accept_client(
     let (stream, client) = socket.accept().await?;
     // Answers are small: Nagle's algorithm would hold them back until the client acknowledges earlier data.
     stream.set_nodelay(true)?;
-    // If the client has already gone, the kernel cannot name its user: this address is not loopback, so it is not trusted.
+    // If the client has already gone, the local address may be unknown. Then this address is used: it is not loopback,
+    // so the client is not trusted.
     let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let peer = access.identify_peer(client, stream.local_addr().unwrap_or(nowhere));
     Ok((stream, peer))

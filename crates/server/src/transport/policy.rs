@@ -160,21 +160,20 @@ impl RequestPolicy {
             return Ok(());
         }
         let wanted = match self.protocol {
-            CallProtocol::Grpc => "application/grpc",
-            CallProtocol::Http => "application/json",
+            CallProtocol::Grpc => "`Content-Type: application/grpc`",
+            CallProtocol::Http => {
+                "`Content-Type: application/json` (with curl, use --json instead of --data)"
+            }
         };
         Err(RequestRejection {
             cause: RejectionCause::ContentType,
             status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            message: format!(
-                "the content type of the request is not accepted; send `Content-Type: {wanted}` \
-                 (with curl, use --json instead of --data)"
-            ),
+            message: format!("the content type of the request is not accepted; send {wanted}"),
         })
     }
 }
 
-/// Refuses a head that is longer than the documentation says. The transports have other limits, which are in units of their buffers.
+/// Refuses a head that is longer than the documented limit. The transports have other limits, in units of buffers.
 fn check_head_length(head: &Parts) -> Result<(), RequestRejection> {
     let target = head.uri.path_and_query().map_or(0, |path| path.as_str().len());
     // Space for the other bytes on the wire: `GET`, `HTTP/1.1`, colons, spaces and line ends.

@@ -65,7 +65,7 @@ pub(super) fn grpc_status(refusal: &TesterRefusal) -> tonic::Status {
     // The client must not take a shortened list for a complete one.
     let more = refusal.errors.len() - kept.len();
     if more > 0 {
-        kept.push(format!("{more} more problems are not listed; over HTTP, all are listed"));
+        kept.push(format!("{more} more problem(s) are not listed here; the HTTP API lists all of them"));
     }
     tonic::Status::new(code, refusal_to_json_text(refusal.kind, &kept))
 }
@@ -150,7 +150,10 @@ mod tests {
         let last = listed.last().and_then(Value::as_str).expect("a text");
         assert_eq!(
             last,
-            format!("{} more problems are not listed; over HTTP, all are listed", 5_000 - (listed.len() - 1))
+            format!(
+                "{} more problem(s) are not listed here; the HTTP API lists all of them",
+                5_000 - (listed.len() - 1)
+            )
         );
         assert!(header_length(&status) < 8_000);
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Reason why a request was refused or a connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectionCause {
-    /// A client that needs a token sent none, or a wrong one.
+    /// A client that needs a token sent none or a wrong one, or its token does not permit the call.
     Token,
     /// The request names a host that is not this server. An attacker may have made that name point here.
     Host,
@@ -82,12 +82,12 @@ impl RejectionCause {
     /// Text of the cause in reports. It follows the number of refusals.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::Token => "without the token",
+            Self::Token => "without a sufficient token",
             Self::Host => "for a foreign host name",
-            Self::Origin => "from web pages",
+            Self::Origin => "from web pages of other origins",
             Self::ContentType => "with a wrong content type",
             Self::LongHead => "with a request head that is too long",
-            Self::Handshake => "without a TLS handshake in time",
+            Self::Handshake => "without a complete TLS handshake",
             Self::Head => "without a request in time",
             Self::SlowBody => "with too slow a body",
             Self::SlowReader => "that read the response too slowly",

@@ -1,8 +1,9 @@
 //! Distributes the limited number of connections so that no client locks out the other clients.
 //!
-//! Invariant: clients that are trusted (or have sent the token) can always connect unless all connections are busy with admitted
-//! requests. All other clients share a part of the connections, and each gets at most a part of that. A refused request keeps no
-//! connection: even if it arrives slowly, its connection can be closed to make room for another.
+//! Invariant: trusted clients can always connect unless all connections are busy with admitted requests. All other
+//! clients share a part of the connections, and each gets at most a part of that; only clients that have sent the token
+//! may use the rest. A refused request keeps no connection: even if it arrives slowly, its connection can be closed to
+//! make room for another.
 
 use super::access::{ClientPeer, PeerKey};
 use super::rejections::RejectionCause;
@@ -57,7 +58,7 @@ impl ConnectionRecord {
         !self.is_trusted() && self.peer.key == key
     }
 
-    /// Returns whether neither this connection nor a request of its client had the token.
+    /// Returns whether the connection is not trusted, and its client is not a remembered holder of the token.
     fn is_unknown_to_holders(&self, token_holders: &VecDeque<PeerKey>) -> bool {
         !self.is_trusted() && !token_holders.contains(&self.peer.key)
     }
@@ -103,7 +104,7 @@ pub(crate) struct ConnectionSlots {
 #[derive(Debug)]
 pub(crate) enum SlotAdmission {
     Admitted(ConnectionSlot),
-    /// All connections are busy for other trusted clients.
+    /// All connections are busy with admitted requests. Only trusted clients wait.
     Wait,
     Refused(RejectionCause),
 }

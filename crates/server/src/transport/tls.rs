@@ -89,7 +89,7 @@ fn read_certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateD
     Ok(read)
 }
 
-/// Keeps the kind of the I/O error: missing rights are assigned differently from wrong contents.
+/// Keeps the kind of the I/O error, because [`Error::blame`] depends on it.
 fn file_error(what: &'static str, path: &Path, error: pem::Error) -> Error {
     let source = match error {
         pem::Error::Io(source) => source,

@@ -39,7 +39,7 @@ impl ConnectionProgress {
     }
 }
 
-/// The deadlines of a connection.
+/// The deadlines of a connection, and the time that has passed of each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionWatch {
     deadlines: ClientDeadlines,

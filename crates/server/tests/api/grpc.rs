@@ -176,7 +176,7 @@ fn thousands_of_errors_fit_a_status() {
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     let read: serde_json::Value = serde_json::from_str(refused.message()).unwrap();
     let last = read["errors"].as_array().unwrap().last().unwrap().as_str().unwrap().to_owned();
-    assert!(last.ends_with("more problems are not listed; over HTTP, all are listed"), "{last}");
+    assert!(last.ends_with("more problem(s) are not listed here; the HTTP API lists all of them"), "{last}");
 }
 
 #[test]

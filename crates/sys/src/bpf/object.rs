@@ -30,7 +30,7 @@ struct ObjectSection {
 }
 
 impl<'a> BpfObject<'a> {
-    /// An object in memory.
+    /// Refers to an object in memory. Its content is checked only when a program is linked.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
@@ -39,7 +39,7 @@ impl<'a> BpfObject<'a> {
     pub fn link_program(&self, section: &str, maps: &[&BpfMap]) -> Result<Vec<BpfInstruction>, Error> {
         if self.bytes.is_empty() {
             return Err(UnsupportedFeature {
-                feature: "back end xdp",
+                feature: "a BPF program of packetrig",
                 needs: "a build with clang".into(),
                 found: "a build with PACKETRIG_SKIP_BPF".into(),
             }
@@ -68,8 +68,8 @@ impl<'a> BpfObject<'a> {
             let symbols = sections.get(relocations.link).filter(|s| s.kind == ELF_SYMBOLS)?;
             let strings = sections.get(symbols.link)?;
             for at in (relocations.start..relocations.start + relocations.len).step_by(16) {
-                // Elf64_Rel: the place, and in the upper half of the next word the symbol. An Elf64_Sym has
-                // 24 bytes and begins with its name.
+                // Elf64_Rel: the offset in the section, and in the upper half of the next word the symbol. An
+                // Elf64_Sym has 24 bytes and begins with its name.
                 let place = self.read_u64(at)?;
                 let symbol = symbols.start + 24 * usize::try_from(self.read_u64(at + 8)? >> 32).ok()?;
                 let name = self.read_text(strings.start + self.read_u32(symbol)? as usize)?;

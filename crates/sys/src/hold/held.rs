@@ -19,7 +19,7 @@ const _: () = assert!(gate::SIZE == train::SIZE && gate::SLOTS == train::SLOTS);
 /// Times of a frame's passage, in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatedFrame {
-    /// Release time that the frame carried; 0 if it was too early to be held.
+    /// Release time that the frame carried; 0 if it had none, or one too far ahead for the frame to be held.
     pub at_ns: u64,
     /// Time at which the program received the frame.
     pub entered_ns: u64,

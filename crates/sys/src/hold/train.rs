@@ -93,7 +93,7 @@ impl LiveTrain {
     /// Sends the next frames that wait, at most `most`, as far as they are due within [`MAX_HELD_NS`]; blocks until
     /// then. `longest` is the length of the longest of them. Must be called in the network namespace of the interface.
     /// The driver gets `at_once` frames together, so the times between these are not kept. Returns how many frames
-    /// were sent in total.
+    /// were sent, or could not be made, since the train was opened.
     pub fn send_batch(&mut self, longest: usize, most: usize, at_once: u32) -> Result<u64, Error> {
         let sent_off = self.released_count();
         let waiting = (self.given - sent_off).min(most as u64);

@@ -36,8 +36,8 @@ pub enum NeighbourEntry {
 }
 
 impl NamespaceLinks {
-    /// Finds the route to an address, through the interface with number `through` if there is one;
-    /// `None` without a route.
+    /// Finds the route to an address; `None` if there is none. With `through`, only routes through the interface
+    /// with this number count.
     pub fn find_route(&mut self, to: IpAddr, through: Option<u32>) -> Result<Option<KernelRoute>, Error> {
         let mut message = RouteMessage::default();
         message.header.address_family = address_family_of(to);

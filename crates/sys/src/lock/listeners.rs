@@ -60,7 +60,7 @@ fn listen_at(name: &str) -> io::Result<UnixListener> {
     UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
-/// Finds the holder of the name beside `own`.
+/// Finds a holder of the name other than `own`, the listener of this process.
 pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Result<LockNameHolder, Error> {
     let own = rustix::fs::fstat(own).map_err(|errno| Error::from_call("fstat", name, errno))?.st_ino;
     // The own listener is recognised by its inode, because it has the same name and the same user.
@@ -105,7 +105,7 @@ impl NameListener {
     }
 }
 
-/// Asks the kernel for all that listen at the name; an error if the kernel does not report their users.
+/// Asks the kernel for all sockets that listen at the name; an error if the kernel does not report their users.
 fn query_listeners(netns: &NetNs, name: &str) -> io::Result<Vec<NameListener>> {
     let mut found = Vec::new();
     let mut is_whole = true;
@@ -123,7 +123,7 @@ fn query_listeners(netns: &NetNs, name: &str) -> io::Result<Vec<NameListener>> {
     if is_whole { Ok(found) } else { Err(io::ErrorKind::Unsupported.into()) }
 }
 
-/// Finds the process that listens at a name; `None` if its queue is full.
+/// Finds the process that listens at a name; `None` if it cannot be reached, for example because its queue is full.
 fn find_listening_process(name: &[u8]) -> Option<i32> {
     let socket = connect_to(name).ok()?;
     let credentials = rustix::net::sockopt::socket_peercred(socket.as_fd()).ok()?;

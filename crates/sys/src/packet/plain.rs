@@ -1,8 +1,8 @@
-//! Sending single frames, one call each, with stamps of departure and, if the queueing discipline can, released at
-//! a time that they carry.
+//! Sends single frames, one call each. The kernel can stamp their departure. Some queueing disciplines and BPF programs
+//! release frames at a time that the frames carry.
 //!
 //! A [`FrameSocket`] owns its socket, which receives nothing. Invariant: the numbers of stamps count the
-//! frames that [`FrameSocket::send_frame`] passed to the kernel and that the kernel accepted.
+//! frames of this socket that the kernel accepted.
 
 use super::socket::{self, call_error};
 use crate::error::ignore_failure;
@@ -17,9 +17,9 @@ const STAMP_BUFFER_BYTES: i32 = 16 << 20;
 /// Clock of a release time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseClock {
-    /// `CLOCK_MONOTONIC`: `fq`, and programs of our own.
+    /// `CLOCK_MONOTONIC`, for `fq` and for BPF programs of packetrig.
     Monotonic,
-    /// `CLOCK_TAI`: `etf`.
+    /// `CLOCK_TAI`, for `etf`.
     Tai,
 }
 

@@ -152,7 +152,7 @@ impl TxRing {
         self.slots.withdraw_untaken()
     }
 
-    /// Committed frames with slots that have not come back.
+    /// Number of committed frames with slots that have not come back.
     pub fn pending_frames(&self) -> usize {
         self.slots.filled
     }
@@ -169,7 +169,7 @@ impl TxRing {
         self.slots.handed_over_frames()
     }
 
-    /// Slots of the ring.
+    /// Number of slots of the ring.
     pub fn capacity(&self) -> usize {
         self.slots.shape.slots
     }

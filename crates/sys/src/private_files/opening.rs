@@ -72,8 +72,8 @@ pub(super) fn open_private(path: &Path, opening: FileOpening) -> io::Result<File
     Err(ErrorKind::Interrupted.into())
 }
 
-/// Links without a path lead to files of processes, such as `/dev/stdout`. A file in a directory that is
-/// reached by such a link ([`crate::held_directory`]) is an ordinary file.
+/// Returns true for links to open files of a process: `/dev/stdout` leads to such a link, `/proc/self/fd/1`. A file in
+/// a directory that is reached by such a link ([`crate::held_directory`]) is an ordinary file.
 fn is_process_link(path: &Path) -> bool {
     let is_in_open_directory =
         path.strip_prefix("/proc/self/fd").is_ok_and(|below| below.components().count() > 1);
@@ -81,7 +81,7 @@ fn is_process_link(path: &Path) -> bool {
 }
 
 fn open_existing(path: &Path, opening: FileOpening, user: FileUser) -> io::Result<File> {
-    // Opening a pipe of somebody else would wait for them.
+    // The first check comes before opening: opening a pipe of another user would wait for that user.
     user.check_owner(path, &std::fs::symlink_metadata(path)?)?;
     let file = opening.open_options().open(path)?;
     user.check_owner(path, &file.metadata()?)?;
@@ -142,8 +142,9 @@ impl FileUser {
         owner == self.own || self.invoker == Some(owner)
     }
 
-    /// Refuses files that another user may have put there: regular files of other users. In directories where
-    /// others may write, it also refuses links, pipes and files with further names.
+    /// Refuses files that another user may have put there: regular files of other users, except that root may use
+    /// those of the directory's owner. In directories where others may write, it also refuses pipes and sockets
+    /// of other users, links of users other than root, and files with further names.
     fn check_owner(self, path: &Path, facts: &Metadata) -> io::Result<()> {
         let kind = facts.file_type();
         if kind.is_block_device() || kind.is_char_device() || kind.is_dir() {

@@ -187,7 +187,7 @@ fn drop_from_bounding(capability: CapabilitySet) -> Result<bool, Error> {
     }
 }
 
-/// Reduces the capabilities of the calling thread to the ones in `kept` that it has.
+/// Reduces the capabilities of the calling thread to `kept`; an error if the thread lacks one of these.
 pub(super) fn reduce_capabilities_to(kept: ProcessCapabilities) -> Result<(), Error> {
     let kept = CapabilitySet::from_bits_retain(kept.0);
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };

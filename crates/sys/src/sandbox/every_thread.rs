@@ -25,7 +25,7 @@ const VERSION_3: u32 = 0x2008_0522;
 const MAX_SIGNAL_ROUNDS: u32 = 2000;
 const SIGNAL_ROUND_PAUSE: Duration = Duration::from_millis(1);
 
-/// Leaves every thread only these of its capabilities, and makes it the user's.
+/// Leaves every thread only these of its capabilities. If a user is given, every thread becomes this user.
 pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) -> Result<(), Error> {
     RIGHTS_REQUEST.publish_rights(WantedRights {
         kept: kept.bits(),

@@ -76,7 +76,7 @@ impl FileRules {
     }
 }
 
-/// Paths that have rules, for the life of the process.
+/// Open descriptors of all paths that have rules, for the life of the process.
 static PINNED_PATHS: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
 const ACCESS_EXECUTE: u64 = 1;
@@ -93,9 +93,9 @@ const FILE_ACCESS_RIGHTS: u64 = ACCESS_EXECUTE | WRITE_FILE | READ_FILE | ACCESS
 const ACCESS_READ: u64 = READ_FILE | READ_DIRECTORY;
 const ACCESS_LISTEN: u64 = 1;
 const ACCESS_CONNECT: u64 = 1 << 1;
-/// Abstract Unix sockets of processes outside.
+/// Abstract Unix sockets of processes outside the sandbox.
 const SCOPE_SOCKETS: u64 = 1;
-/// Signals to processes outside.
+/// Signals to processes outside the sandbox.
 const SCOPE_SIGNALS: u64 = 1 << 1;
 
 const RULE_PATH: libc::c_int = 1;
@@ -216,7 +216,7 @@ fn create_ruleset(version: u32, attribute: RulesetAttribute) -> Result<OwnedFd, 
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Allows a path; one that does not exist needs no rule.
+/// Allows a path. A path that does not exist, or that this process cannot reach, needs no rule.
 fn allow_path(ruleset: &OwnedFd, path: &Path, rights: u64) -> Result<(), Error> {
     let object = path.display().to_string();
     let parent = match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {

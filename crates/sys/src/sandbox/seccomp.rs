@@ -1,8 +1,9 @@
 //! Seccomp filters: which system calls a thread may make.
 //!
-//! A filter is a program of classic BPF that the kernel runs before each call. It allows what the [class](super::syscalls::ThreadClass) lists,
-//! [ends the process](super::trap) for a call that only an intruder makes, and answers "no such call" (ENOSYS) to all other calls: a C library that
-//! tries a newer call first then uses an older one.
+//! A filter is a program of classic BPF that the kernel runs before each call. It allows what the
+//! [class](super::syscalls::ThreadClass) lists. A listed call with forbidden arguments fails (EPERM), and a call that
+//! only an intruder makes [ends the process](super::trap). All other calls get the answer "no such call" (ENOSYS): a C
+//! library that tries a newer call first then uses an older one.
 
 use super::report::MissingProtection;
 use super::syscalls::{FILE_CREATION_FLAGS, SET_ID_BITS, SyscallRule, ThreadClass};

@@ -1,4 +1,4 @@
-//! System calls that each class of threads may make. The lists are in [`lists`], for processors of 64 bits.
+//! System calls that each class of threads may make. The lists are in [`lists`], for x86_64 and aarch64.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lists;

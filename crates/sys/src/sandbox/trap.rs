@@ -12,7 +12,8 @@ use crate::Error;
 use libc::{c_int, c_long, c_void};
 use std::sync::OnceLock;
 
-/// Result for the whole process, as its handlers are. Behind a filter a second attempt would be refused.
+/// One result for the whole process, because handlers belong to the process. Under a filter, a second attempt would be
+/// refused.
 static TRAP_HANDLER_RESULT: OnceLock<Result<(), i32>> = OnceLock::new();
 
 /// Kernel's information on a trap: `siginfo_t` with `_sigsys`, on machines of 64 bits.
@@ -27,7 +28,7 @@ struct TrapInfo {
     architecture: u32,
 }
 
-/// Ends this process if it makes a deadly call. To be called before the first filter stands.
+/// Installs the handler that ends this process if it makes a deadly call. Must be called before the first filter.
 pub(super) fn handle_traps() -> Result<(), Error> {
     let handled = TRAP_HANDLER_RESULT.get_or_init(install_handler);
     handled.map_err(|number| {
@@ -73,7 +74,7 @@ fn describe_trap(line: &mut TrapMessageLine, info: &TrapInfo) {
     );
 }
 
-/// A line on the stack.
+/// A line in memory on the stack, because a handler must not allocate. Text that does not fit is cut.
 struct TrapMessageLine {
     bytes: [u8; Self::MAX_LINE_BYTES],
     length: usize,

@@ -20,7 +20,7 @@ pub struct ProcessUser {
 /// A user that the process cannot become.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
-    /// There is none of that name.
+    /// /etc/passwd has no user of that name, or cannot be read.
     #[error("/etc/passwd has no user `{0}`; name another user, or give a user number")]
     Unknown(String),
     /// The user or the user's group does not exist in this user namespace.
@@ -59,7 +59,7 @@ pub fn own_user_name() -> String {
     name_of_user(rustix::process::getuid().as_raw())
 }
 
-/// The home of a user that the machine itself knows.
+/// Home directory of a user that /etc/passwd lists; `None` if there is none, or its path is not absolute.
 pub fn find_home_directory(uid: u32) -> Option<PathBuf> {
     find_home_directory_in(&std::fs::read_to_string(PASSWD_FILE).ok()?, uid)
 }

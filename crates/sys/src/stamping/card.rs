@@ -1,7 +1,7 @@
 //! Stamps of a network card on frames that it sends: off until a program asks for them.
 //!
 //! Invariant: dropping a [`CardStamping`] leaves the card as it was before; a card that already stamped for
-//! another program continues to do so.
+//! another program continues to do so. Only if the driver does not report the mode, it is taken to have been off.
 
 use crate::Error;
 use crate::error::ignore_failure;
@@ -20,7 +20,7 @@ impl CardStamping {
     /// Makes the card of this interface stamp sent frames, unless it does so already.
     pub fn enable_on(netns: &NetNs, name: &str) -> Result<Self, Error> {
         let ethtool = EthtoolCalls::open_in(netns)?;
-        // Old drivers cannot be queried.
+        // Old drivers do not report the mode; then the default is used: off.
         let found = ethtool.read_card_stamping(name).unwrap_or_default();
         let before = (!found.departures).then_some(found);
         if before.is_some() {

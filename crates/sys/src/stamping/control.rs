@@ -20,7 +20,8 @@ pub(crate) const STAMPING: libc::c_int = 65;
 #[cfg(not(target_pointer_width = "64"))]
 pub(crate) const STAMP_NS: libc::c_int = 64;
 
-/// Space for a pair of stamps, an error and further messages, aligned like the headers of control messages.
+/// Length of the control buffer in words of 8 bytes, which align it like the headers of control messages. It has space
+/// for a pair of stamps, an error and further messages.
 const CONTROL_BUFFER_BYTES: usize = 64;
 
 pub(crate) struct ControlledMessage {

@@ -18,7 +18,8 @@ impl PeerSocket {
     /// Listens at an address, and to multicast groups if there are any.
     ///
     /// The interface for multicast is the named one, otherwise the one that has `address`, otherwise the kernel's choice. With
-    /// groups, the socket is bound to the port on all addresses, because Linux delivers multicast only to such sockets.
+    /// groups, the socket is bound to the port on all addresses: on Linux, a socket of one host address gets no
+    /// multicast.
     pub fn bind_and_join(
         address: SocketAddr,
         groups: &[IpAddr],
@@ -73,7 +74,7 @@ impl PeerSocket {
                     }
                 }
                 Err(rustix::io::Errno::AGAIN) => return Ok(None),
-                // A signal, or an ICMP error about a datagram that was sent before: a peer does not run.
+                // A signal, or an ICMP error about an earlier datagram: a peer does not run, or cannot be reached.
                 Err(
                     rustix::io::Errno::INTR
                     | rustix::io::Errno::CONNREFUSED

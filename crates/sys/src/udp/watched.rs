@@ -1,5 +1,5 @@
-//! A UDP socket that reports all facts that the kernel knows: arrival time, remaining hops and class of
-//! received datagrams, and departure time of sent ones.
+//! A UDP socket that also reports the arrival time, remaining hops and class of received datagrams, and the
+//! departure time of sent ones.
 //!
 //! [`WatchedSocket`] owns its socket, which stays in the namespace it was bound in. Stamps are of `CLOCK_REALTIME`.
 

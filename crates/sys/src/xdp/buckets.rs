@@ -1,4 +1,4 @@
-//! The histogram that `bpf/send.bpf.c` keeps: eight buckets in each octave, so a value is known to an eighth.
+//! The histogram that `bpf/send.bpf.c` keeps: eight buckets in each octave, so a value is known to within an eighth.
 
 pub const BUCKET_COUNT: usize = crate::layout::send::BUCKETS;
 

@@ -10,7 +10,7 @@ use crate::bpf::BpfProgram;
 use crate::netns::NetNs;
 use crate::{Error, clock};
 
-/// Bytes of a frame that are kept when the program does not read its headers: enough for a stack of them.
+/// Bytes of a frame that are kept when the program does not read its headers: enough for several stacked headers.
 pub const KEPT_FRAME_BYTES: u32 = 192;
 
 /// Rings of an interface that hold headers.
@@ -73,7 +73,7 @@ impl UnattachedProgram {
         Ok(())
     }
 
-    /// Measures the program's time for a frame like this, in ns: the mean of as many as a ring holds.
+    /// Measures the program's time for a frame like this, in ns: the mean of as many frames as a ring holds.
     pub fn time_per_frame(&mut self, frame: &[u8]) -> Result<u32, Error> {
         // More frames would find the ring full, and the time of a drop would be measured.
         let time = self.program.measure_run_time_ns(frame, ring::frames_per_ring(KEPT_FRAME_BYTES as usize));

@@ -34,14 +34,14 @@ pub enum FramesPassedToStack {
     Everything,
 }
 
-/// Makes the program that runs before the rings: it jumps to the first slice of instructions for wanted
-/// frames, and to the second for all others. Both use R6 as the context.
+/// Builds the filter program that runs first: it continues with the first slice of instructions for wanted
+/// frames, and with the second for all others. Both use R6 as the context.
 pub type FilterMaker<'a> = &'a dyn Fn(&[BpfInstruction], &[BpfInstruction]) -> Vec<BpfInstruction>;
 
 /// Rings of an interface.
 #[derive(Debug)]
 pub struct XdpRx {
-    // Detached first.
+    // The first field is dropped first: the program is detached before its maps go.
     attachment: BpfAttachment,
     program: BpfProgram,
     /// Holds the program that a filter calls. The kernel empties a table of programs when no process holds it.
@@ -53,7 +53,8 @@ pub struct XdpRx {
 }
 
 impl XdpRx {
-    /// Receives on an interface from now on. Received frames do not reach the kernel's stack.
+    /// Receives on an interface from now on. [`XdpRxOptions::pass`] says which received frames also reach the kernel's
+    /// stack; frames that do not pass the filter always do.
     pub fn open_on_interface(
         netns: &NetNs,
         index: u32,
@@ -95,7 +96,8 @@ impl XdpRx {
         self.attachment.replace_program(&self.shut)
     }
 
-    /// Measures the program's time for a frame like this, in ns: the mean of as many as a ring holds, outside any interface.
+    /// Measures the program's time for a frame like this, in ns, outside any interface: the mean of as many frames as a
+    /// ring holds.
     pub fn time_per_frame(frame: &[u8]) -> Result<u32, Error> {
         let options =
             XdpRxOptions { native: true, snap: MAX_WHOLE_FRAME_BYTES, pass: FramesPassedToStack::Nothing };

@@ -5,8 +5,8 @@
 //!                   \-> mirrors       each copy through a program of the mirror: cut, trailer, address
 //!                   \-> rings         for the caller to read ([`TapRings`])
 //! ```
-//! A [`TapForwarding`] owns programs, maps and attachments. Dropping it ends the forwarding, unless it was pinned: then
-//! the forwarding continues without any process, and [`PinnedForwarding`] finds it again by its directory.
+//! A [`TapForwarding`] owns programs, maps and attachments. Dropping it ends the forwarding, unless its attachments
+//! were pinned: then the forwarding continues without any process, and [`PinnedForwarding`] finds it by its directory.
 //!
 //! Invariant: all counts are in one map, the [`TapCounts`], which anyone who finds it can read.
 
@@ -42,7 +42,7 @@ pub struct MirrorTarget {
     pub index: u32,
     /// New destination address of copies.
     pub to: Option<Mac>,
-    /// Bytes of a copy that it takes.
+    /// Longest copy that it takes, in bytes.
     pub longest: u32,
 }
 
@@ -64,7 +64,7 @@ pub struct TapForwardingRules {
 
 #[derive(Debug)]
 pub struct TapForwarding {
-    // Detached first.
+    // The first field is dropped first: the programs are detached before their maps go.
     attachments: Vec<BpfAttachment>,
     watch: RedirectWatch,
     counts: TapCounts,
@@ -131,13 +131,13 @@ impl TapForwarding {
         &self.counts
     }
 
-    /// Reason why it is unknown how many frames the drivers refused; `None` if it is known.
+    /// Reason why the tap cannot count the frames that the drivers refused; `None` if it counts them.
     pub fn watch_error(&self) -> Option<&Error> {
         self.watch.watch_error()
     }
 
-    /// Pins the forwarding in a directory of the BPF file system, where other processes find it. With
-    /// `stays`, forwarding continues without this process.
+    /// Pins the counters in a directory of the BPF file system, where other processes find them. With `stays`, the
+    /// forwarding is pinned, too, and continues without this process.
     pub fn pin_in(&self, directory: &Path, stays: bool) -> Result<(), Error> {
         private_files::create_directories(directory)
             .map_err(|error| Error::from_call("mkdir", directory.display().to_string(), error))?;
@@ -168,7 +168,7 @@ const COUNTS_FILE: &str = "counts";
 /// Names of the attachments.
 const SIDE_NAMES: [&str; 2] = ["side0", "side1"];
 
-/// A forwarding that was pinned.
+/// A forwarding with pinned counters, found by its directory.
 #[derive(Debug)]
 pub struct PinnedForwarding {
     directory: PathBuf,
@@ -188,7 +188,7 @@ impl PinnedForwarding {
         &self.counts
     }
 
-    /// Returns true if the forwarding continues by itself.
+    /// Returns true if the attachments are pinned, too, so that the forwarding continues without a process.
     pub fn is_attached(&self) -> bool {
         SIDE_NAMES.iter().all(|name| self.directory.join(name).exists())
     }
@@ -205,8 +205,8 @@ impl PinnedForwarding {
         Ok(())
     }
 
-    /// Removes all pins of a directory. Programs and maps that no process holds end with them. A user without access to
-    /// the directory cannot have pinned anything there.
+    /// Removes all pins of a directory. Programs and maps that no process holds end with them. A directory that does
+    /// not exist or cannot be reached is no error: a user without access cannot have pinned anything there.
     pub fn remove_pins(directory: &Path) -> Result<(), Error> {
         if directory.symlink_metadata().is_err() {
             return Ok(());

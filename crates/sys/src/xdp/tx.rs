@@ -184,7 +184,7 @@ impl LiveTx {
         Ok(())
     }
 
-    /// Ends the thread. All frames made are handed over by then.
+    /// Stops sending and ends the thread. All frames that were made are handed over by then.
     pub fn end_thread(&mut self) -> Result<(), Error> {
         self.stop_sending();
         self.shared.quit.store(true, Ordering::Release);
@@ -241,7 +241,8 @@ impl LiveTx {
         self.shared.program.measure_run_time_ns(&self.shared.frame, FRAMES)
     }
 
-    /// Makes one frame outside any interface, as it would be sent when it was due at zero: the bytes, for tests.
+    /// Makes one frame outside any interface, for tests, as if it were due at time zero. `None` if the program made no
+    /// frame of `len` bytes.
     pub fn build_single_frame(
         &mut self,
         shape: u32,

@@ -203,8 +203,8 @@ impl FrameSlots {
         }
     }
 
-    /// Updates the kernel's position from its counter. Returns the last frame that the kernel has passed as
-    /// a whole by this.
+    /// Updates the kernel's position from its counter. Returns the last frame that the kernel has passed completely
+    /// since the update before.
     fn follow_kernel_position(&mut self) -> Option<PendingSlot> {
         let ahead = self.tx.consumed_count().wrapping_sub(self.reached);
         // An older consumer index than the last one read; the kernel publishes it with a delay.

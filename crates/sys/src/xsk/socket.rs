@@ -97,7 +97,7 @@ fn open_xdp_socket(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
 
 impl XskTx {
     /// Opens a socket on queue 0 of an interface; `name` is for messages. The MTU of this moment bounds the
-    /// frames. If another socket has just left the queue, the call waits for it.
+    /// frames. If another socket has the queue, the call waits up to 3 s for its release.
     pub fn open_on_interface(
         netns: &NetNs,
         index: u32,
@@ -242,7 +242,7 @@ impl XskTx {
         self.slots.withdraw_unreached()
     }
 
-    /// Committed frames that are not done.
+    /// Number of committed frames that the kernel has not completed.
     pub fn pending_frames(&self) -> usize {
         self.slots.pending
     }
@@ -281,7 +281,8 @@ impl Drop for XskTx {
     }
 }
 
-/// Registers memory: the slots, and behind them the chunks lent for receiving.
+/// Allocates the frame memory and registers it with the kernel: the slots, and behind them the chunks
+/// lent for receiving.
 fn register_memory(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) -> Result<SharedArea, Error> {
     let len = (shape.bytes() + lent as usize * shape.chunk).next_multiple_of(SlotShape::PAGE_SLOT_BYTES);
     let memory = SharedArea::allocate_pages(len, name)?;
@@ -363,7 +364,7 @@ fn bind_queue(
     match error.errno() {
         // An older kernel calls a flag that it does not know invalid.
         Some(libc::EINVAL | libc::EOPNOTSUPP) if in_pieces => Err(UnsupportedFeature {
-            feature: "sending frames longer than a page through AF_XDP",
+            feature: "sending frames longer than a memory page (4096 bytes) through AF_XDP",
             needs: "Linux 6.6 and, for zero copy, a driver that takes frames in several pieces".into(),
             found: format!("Linux {} on {name}", kernel::kernel_release_name()),
         }

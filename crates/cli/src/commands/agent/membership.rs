@@ -123,7 +123,8 @@ fn is_due(last_ns: Option<u64>, every: Nanos) -> bool {
     last_ns.is_none_or(|last| clock::boottime_ns().saturating_sub(last) >= every.as_u64())
 }
 
-/// Asks the enrolment server, and returns the error if this node was removed. `None` if it does not answer.
+/// Asks the enrolment server for a renewal, and returns the error if the server refuses it: then this node was removed.
+/// `None` if the node is still a member, or if there is no answer. The renewed certificate is not used.
 fn query_removal_from_fleet(home: &NodeHome) -> Option<enrol::Error> {
     let membership = FleetMembership::load_from(&home.membership_file()).ok()?;
     match enrol::renew_membership(&membership) {

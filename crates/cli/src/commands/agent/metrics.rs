@@ -94,7 +94,11 @@ fn format_node_metrics(node: &str, state: &NodeState) -> String {
     text.write_metric("info", "The name of the node.", |samples| {
         samples.add_sample(&[("node", node)], 1_u64);
     });
-    text.write_value("elapsed_seconds", "Time since the worker started.", state.elapsed.as_secs_f64());
+    text.write_value(
+        "elapsed_seconds",
+        "Time since the worker first connected to its fleet.",
+        state.elapsed.as_secs_f64(),
+    );
     text.write_value("connected", "1 while the message server answers.", u64::from(state.is_connected));
     text.write_value(
         "certificate_expiry_timestamp_seconds",

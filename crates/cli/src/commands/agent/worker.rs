@@ -37,16 +37,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Space on the disk that captures and samples leave free.
+/// Bytes of the disk that captures and counts per second must leave free; results may use them.
 pub(crate) const RESERVED_DISK_BYTES: u64 = 256 << 20;
 /// Time between two attempts to reach a server that does not answer.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Interval between two checks for signals.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Reads the owner's permit file. Returns the default permit if there is none.
+/// Reads the owner's permit file. Returns the default permit if no file is named and the usual file does not exist.
 pub(super) fn read_permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPermit, Error> {
-    // A file that was named must exist. The default one may be absent: then the usual limits hold.
+    // A file that was named must exist. The usual file may be absent: then the default permit applies.
     let usual = home.file_path("owner.toml");
     let file = arguments.owner.clone().or_else(|| usual.exists().then_some(usual));
     let mut permit = match file {
@@ -141,21 +141,22 @@ pub(super) fn run_worker(
     let site = node_site(arguments, home, &node, &permit)?;
     let mut planes =
         EnginePlane::for_lent_machine(lent_machine(arguments, home, (&node, &gate), (permit, probes))?);
-    output.write_line(format_args!("Node {node} of the fleet at {}", membership.address));
+    output.write_line(format_args!("Node {node} of the fleet at {} waits for runs", membership.address));
     // `serve_fleet_agent` checks this flag in its loop, because it waits for messages and not for signals.
     let over = Arc::new(AtomicBool::new(false));
     start_signal_watch(&over)?;
     let watch = MembershipWatch::start_thread(home, fabric, expiry, Arc::clone(&over))?;
     serve_fleet_agent(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
-    // This thread keeps the connection to the message server open.
+    // The metrics server ends here, because it keeps the connection to the message server open.
     drop(metrics);
     // This comes last, after the runs have ended: for a removed node, the reason is the error of the command.
     watch.into_result()?;
     Ok(CommandExit::Ok)
 }
 
-/// State from this node's earlier processes. Commands of an epoch below the highest one seen are refused, also after a restart. Nonces
-/// are never used twice, so they start from the wall clock, which is ahead of those of this node's earlier processes.
+/// State from this node's earlier processes. Commands of an epoch below the highest one seen are refused, also after a
+/// restart. Nonces must not repeat: they count up from the wall clock, so they are larger than those of earlier
+/// processes, unless the clock was set back.
 fn read_earlier_agent_state(home: &NodeHome, permit: &LendingPermit) -> Result<PersistentAgentState, Error> {
     let file = home.file_path("epoch");
     // An unreadable epoch is an error: without it the node would obey a controller that has lost its lead.
@@ -204,14 +205,15 @@ fn lent_machine(
     })
 }
 
-/// Other network namespaces of ports that the owner lends.
+/// The other network namespaces from which the owner lends ports.
 pub(super) fn lent_namespaces(permit: &LendingPermit) -> Vec<String> {
     let locations =
         permit.ports.iter().flatten().filter_map(|port| port.interface.parse::<PortLocation>().ok());
     locations.filter_map(|location| location.namespace).collect()
 }
 
-/// Repeats the attempt until the server answers; `None` after a signal.
+/// Repeats the attempt while the server does not answer or the node's name is still in use. Returns the first other
+/// result; `None` after a signal.
 fn retry_until_server_answers<T>(
     mut attempt: impl FnMut() -> Result<T, FabricError>,
 ) -> Option<Result<T, FabricError>> {
@@ -278,7 +280,7 @@ fn start_uplink(
     Ok(ResultUplink::start_sending(source, open)?)
 }
 
-/// The permit file, which the rig checks before each run.
+/// The owner's permit, as read at the start of the worker. The rig asks it before each run.
 #[derive(Debug)]
 struct OwnerFile {
     permit: Arc<LendingPermit>,

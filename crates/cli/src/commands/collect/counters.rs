@@ -16,7 +16,7 @@ use packetrig_units::Nanos;
 use packetrig_units::RemovedFiles;
 use packetrig_units::exposition::MetricsText;
 
-/// Data that exporters sent and no sink stored.
+/// Data that exporters sent and that did not reach the store of every sink.
 pub(super) fn missing_data(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -> Vec<MissingData> {
     let mut missing = ledger.missing_data();
     let in_queues: u64 = sinks.iter().map(|sink| sink.kept.queue_dropped.records).sum();
@@ -24,8 +24,8 @@ pub(super) fn missing_data(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -
     // because their remedies differ.
     let lost: u64 = sinks.iter().map(|sink| sink.kept.lost.records).sum();
     let of_sinks = [
-        ("records dropped: a sink was too slow for datagrams", in_queues),
-        ("records that a sink gave up", lost - in_queues),
+        ("records from datagrams dropped: the queue of a sink was full", in_queues),
+        ("records that a sink could not store", lost - in_queues),
     ];
     let found = of_sinks.into_iter().filter(|(_, amount)| *amount > 0);
     missing.extend(found.map(|(what, amount)| MissingData { what, amount }));
@@ -41,14 +41,14 @@ pub(super) fn losses_of_killed_collectors(
     sinks.iter().flat_map(|sink| earlier::losses_by_exporter(ledger, &sink.before)).collect()
 }
 
-/// Describes these losses, one line for each exporter.
+/// Describes the losses of killed collectors, one line for each exporter.
 pub(super) fn killed_collectors_text(ledger: &CollectLedger, sinks: &[SinkStoredCounts]) -> String {
     let mut text = String::new();
     for UnstoredByKilledCollectors { exporter, domain, stored_records, missing, unit } in
         losses_of_killed_collectors(ledger, sinks)
     {
         let missing = missing.map_or_else(
-            || "the number of missing records is unknown, because the exporter does not report its own counts".to_owned(),
+            || "the number of missing records is unknown, because no count of the exporter continues the earlier ones".to_owned(),
             |missing| format!("{} {unit} are missing by the exporter's own counts", format_count(missing)),
         );
         let stored = format_count(stored_records);
@@ -135,7 +135,7 @@ pub(super) fn table_of_group(group: &GroupLedger) -> String {
     all + &format_table(&head, rows) + &table_of_switches(group)
 }
 
-/// Table of the times when another meter began to export for all.
+/// Table of the times at which another meter began to export for the group.
 fn table_of_switches(group: &GroupLedger) -> String {
     if group.counts.switches.is_empty() {
         return String::new();
@@ -171,7 +171,7 @@ const fn sink_accounts(kept: &KeptCounts) -> [(&'static str, &'static str, Carri
         ("offered", "offered", kept.offered),
         ("stored", "stored", kept.stored),
         ("lost", "lost", kept.lost),
-        ("queue_dropped", "of these, because its queue was full", kept.queue_dropped),
+        ("queue_dropped", "of the lost, because its queue was full", kept.queue_dropped),
         ("waiting", "waiting", kept.waiting),
     ]
 }

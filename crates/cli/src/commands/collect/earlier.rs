@@ -44,9 +44,9 @@ pub(super) struct DirectoryProgress {
     before: StoredProgress,
     /// True if one of the earlier collectors was killed.
     has_killed: bool,
-    /// The same amounts, plus the amounts that this collector has given to the sink.
+    /// The amounts of `before`, plus the amounts that the sink has accepted from this collector.
     now: StoredProgress,
-    /// Exporters that the collector had at the last note.
+    /// Exporters that the collector knew when the progress was last written.
     present: BTreeSet<RecordMaker>,
 }
 
@@ -79,7 +79,8 @@ impl DirectoryProgress {
         }
     }
 
-    /// Forgets half of the exporters that the collector has forgotten, those with the fewest records first. `latest` stays.
+    /// Removes half of the exporters that the collector does not know any more, those with the fewest records first.
+    /// `latest` stays.
     fn forget_absent_exporters(&mut self, latest: RecordMaker) {
         let absent = self.now.iter().filter(|(maker, _)| **maker != latest && !self.present.contains(maker));
         let mut absent: Vec<_> = absent.map(|(maker, has)| (has.records, *maker)).collect();
@@ -150,7 +151,7 @@ impl DirectoryProgress {
     }
 }
 
-/// The sessions of one exporter together.
+/// Counts and sequence numbers of one exporter, over all its sessions.
 #[derive(Debug, Default)]
 struct MakerLedger {
     /// Packets that the exporter sent, by its last ledger.
@@ -246,14 +247,15 @@ fn exporter_loss(
     }
 }
 
-/// Missing packets by the meter's ledger. A meter that has restarted since then has sent less than is stored.
+/// Missing packets by the meter's ledger; 0 if the meter has restarted, because its ledger then begins again.
 fn missing_packets(sent: u64, now: &MakerLedger, before: &ExporterProgress) -> u64 {
     let has_restarted = before.sent_packets.is_some_and(|known| sent < known);
     let known = before.packets + before.lacking_packets;
     if has_restarted { 0 } else { sent.saturating_sub(known + now.received_packets) }
 }
 
-/// Missing records by sequence numbers, if the exporter is the same as before. In IPFIX they count options records, too.
+/// Missing records by sequence numbers; `None` if the numbers do not continue the earlier ones. The sequence numbers
+/// of IPFIX count options records, too.
 fn missing_records(now: &MakerLedger, before: &ExporterProgress) -> Option<u64> {
     let (now_number, then) = (now.number.as_ref()?, before.numbers.as_ref()?);
     let is_same = now_number.port == then.port && now_number.protocol == then.protocol;

@@ -62,7 +62,8 @@ pub(super) fn collector_report<'a>(
     }
 }
 
-/// Adds the last place where packets may be lost: the sinks. Without a sink nothing is stored, so nothing is lost there.
+/// Adds the last place where packets may be lost: the sinks. Without a sink that stores records, all received packets
+/// count as stored.
 fn balance_with_sinks(
     balance: PacketBalance,
     sinks: &[SinkStoredCounts],
@@ -285,7 +286,7 @@ fn exporter_remarks(ledger: &ExporterLedger) -> String {
     }
     if *untold > 0 {
         remarks.push(format!(
-            "up to {} records could not be decoded for lack of their template",
+            "up to {} records (NetFlow v9: export packets) could not be decoded for lack of their template",
             format_count(*untold)
         ));
     }

@@ -77,7 +77,8 @@ impl NamedSink {
         let done = self.queued.write_records_by(records, maker, queue_policy(exporter));
         let after = self.queued.kept_counts();
         if let Some(progress) = &mut self.progress {
-            // The queue was offered all records and has dropped some; the sink has taken the rest. The progress file has no bytes.
+            // The queue was offered all records and may have dropped some; the sink takes the others. The progress file
+            // stores no counts of bytes.
             let taken = CarriedRecords {
                 records: after.offered.records
                     - before.offered.records
@@ -137,7 +138,8 @@ pub(super) struct SinkStoredCounts {
 }
 
 impl SinkStoredCounts {
-    /// Returns true if the sink lost records that it had taken. A full queue means that the sink was slow, not that its target failed.
+    /// Returns true if the sink failed or lost records that it had taken. A full queue does not count: it means that
+    /// the sink was slow, not that its target failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failure.is_some() || sink_losses(&self.kept).has_failure()
     }

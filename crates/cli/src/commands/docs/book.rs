@@ -1,4 +1,5 @@
-//! The pages of the book, as docs/SUMMARY.md lists them. Measurements and decisions are for those who change packetrig and stay outside.
+//! The pages of the book, as docs/SUMMARY.md lists them. Pages about measurements and decisions are for developers of
+//! packetrig, so they are left out.
 
 const BOOK_SUMMARY: &str = include_str!("../../../../../docs/SUMMARY.md");
 
@@ -19,8 +20,8 @@ macro_rules! embedded {
     };
 }
 
-/// The path below `docs` without its extension, and the text, of each page. The compiler cannot read a list of files;
-/// a test compares this one with SUMMARY.md.
+/// For each page its path below `docs`, without the extension, and its text. `include_str!` needs literal paths, so
+/// they are repeated here; a test compares this list with SUMMARY.md.
 const BOOK_PAGES: &[(&str, &str)] = embedded![
     "book/install",
     "book/getting-started",

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// Runs whose outcomes are in the file.
+/// Largest number of runs whose outcomes are in the file.
 const MAX_BUNDLED_RUNS: usize = 20;
 
 /// Writes the file; only its owner may read it.
@@ -86,30 +86,42 @@ impl AddressMask {
         masked
     }
 
-    /// Masks a word of hexadecimal digits, colons and dots if it is an address. Punctuation may follow the address.
+    /// Masks the address in a word of hexadecimal digits, colons and dots. Punctuation may stand around it, and an IPv6 address may begin
+    /// or end with colons itself: so the longest part of the word that is an address counts.
     fn mask_word(&mut self, word: &str) -> String {
-        // `::` is an address, too, but says nothing about anybody.
-        let address = word.trim_end_matches(['.', ':']);
-        let end = &word[address.len()..];
-        let kind = match address.parse::<IpAddr>() {
-            Ok(IpAddr::V4(_)) => "ipv4",
-            Ok(IpAddr::V6(_)) => "ipv6",
-            Err(_) if parse_mac(address).is_some() => "mac",
-            Err(_) => match address.rsplit_once(':') {
-                // An IPv4 address with a port.
-                Some((host, port)) if host.parse::<std::net::Ipv4Addr>().is_ok() => {
-                    return format!("{}:{port}{end}", self.masked_name_of(host, "ipv4"));
-                }
-                _ => return word.to_owned(),
-            },
-        };
-        self.masked_name_of(address, kind) + end
+        let punctuation = ['.', ':'];
+        let before = word.len() - word.trim_start_matches(punctuation).len();
+        let after = word.trim_end_matches(punctuation).len();
+        for start in 0..=before.min(after) {
+            for end in (after..=word.len()).rev() {
+                let Some((address, kind)) = word.get(start..end).and_then(find_leading_address) else {
+                    continue;
+                };
+                let masked = self.masked_name_of(address, kind);
+                return [&word[..start], &masked, &word[start + address.len()..]].concat();
+            }
+        }
+        word.to_owned()
     }
 
     fn masked_name_of(&mut self, address: &str, kind: &str) -> String {
         // Masks are numbered in order of appearance, so their numbers do not show the order of the addresses.
         let next = self.names.len() + 1;
         self.names.entry(address.to_owned()).or_insert_with(|| format!("{kind}-{next}")).clone()
+    }
+}
+
+/// Finds the address that a text consists of, perhaps with a port behind an IPv4 address, and its kind.
+fn find_leading_address(text: &str) -> Option<(&str, &'static str)> {
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V4(_)) => Some((text, "ipv4")),
+        Ok(IpAddr::V6(_)) => Some((text, "ipv6")),
+        Err(_) if parse_mac(text).is_some() => Some((text, "mac")),
+        Err(_) => {
+            let (host, port) = text.rsplit_once(':')?;
+            let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+            (is_port && host.parse::<std::net::Ipv4Addr>().is_ok()).then_some((host, "ipv4"))
+        }
     }
 }
 
@@ -143,5 +155,22 @@ mod tests {
                 "took": "12.5 ms at 10:15:00",
             })
         );
+    }
+
+    #[test]
+    fn address_beside_punctuation_is_masked() {
+        let mut masks = AddressMask::default();
+        for (text, masked) in [
+            ("route 2001:db8::/32 is gone", "route ipv6-1/32 is gone"),
+            ("peer:192.0.2.1 left", "peer:ipv4-2 left"),
+            ("peer:192.0.2.1:53:", "peer:ipv4-2:53:"),
+            ("to ::ffff:1.2.3.4...", "to ipv6-3..."),
+            ("mac:02:00:00:00:00:01.", "mac:mac-4."),
+            ("2001:db8::: no route", "ipv6-1: no route"),
+            ("a::b fe80::", "ipv6-5 ipv6-6"),
+            ("at 10:15:00.5: version 1.2.3", "at 10:15:00.5: version 1.2.3"),
+        ] {
+            assert_eq!(masks.mask_text(text), masked);
+        }
     }
 }

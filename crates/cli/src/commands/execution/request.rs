@@ -90,7 +90,7 @@ pub(crate) struct ExecutionRequest {
 }
 
 impl ExecutionRequest {
-    /// Executes the plan with all defaults.
+    /// A request with the default of every option.
     pub(crate) fn new(document: PlanText) -> Self {
         Self {
             document,
@@ -118,7 +118,7 @@ impl ExecutionRequest {
         self.name.as_deref().unwrap_or(&self.document.name)
     }
 
-    /// Executes the plan with the options of the command line.
+    /// A request with the options of the command line.
     pub(crate) fn from_arguments(document: PlanText, arguments: ExecutionArgs) -> Self {
         Self {
             // These fields come first, because they borrow the arguments that the fields below consume.

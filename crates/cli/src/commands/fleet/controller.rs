@@ -29,7 +29,7 @@ pub(crate) enum LateResults {
     OfAllRuns,
 }
 
-/// Becomes a controller of the fleet, which stores results through its own connection `catalogue`.
+/// Becomes a controller of the fleet that stores results in `catalogue`. Requests the priority of senders first.
 pub(crate) fn become_controller(
     place: &FleetPlace,
     catalogue: RunCatalogue,
@@ -105,7 +105,8 @@ fn open_controller(
     Ok(store.open_fleet(&place.controller_fabric()?, config)?)
 }
 
-/// Shows other controllers of this machine that this one is alive. If that fails, they have to watch its record.
+/// Shows other controllers of this machine that this one is alive. A failure is only a warning: the other controllers
+/// then have to watch its record.
 fn announce_presence(place: &FleetPlace, controller: &str) -> Option<ControllerPresence> {
     let directory = PresenceDirectory::open_directory(&place.directory().join("controllers"));
     let presence = directory.and_then(|directory| directory.announce_controller(controller));

@@ -101,7 +101,8 @@ impl<'a> ProbeRequest<'a> {
             // Each pair is a separate measurement: a lost node does not affect the pairs of other nodes.
             on_loss: LostNodePolicy::Continue,
         };
-        // The lead is taken before the plan is made: only a controller knows the ports and addresses of the members.
+        // This process becomes a controller before it makes the plan: only a controller knows the ports and addresses
+        // of the members.
         let mut taken = FleetUnderControl::take_fleet_control(
             &place,
             self.run.record.store.directory.as_deref(),
@@ -194,7 +195,7 @@ impl<'a> ProbeRequest<'a> {
         probes
     }
 
-    /// Selects the named nodes, or all, in the order of their names.
+    /// Selects the nodes with these names or labels (`any-LABEL`), or all without names, and sorts them by name.
     fn select_nodes(&self, named: &[String], members: &[MemberRow]) -> Result<Vec<ProbedNode>, Error> {
         let mut rows: Vec<&MemberRow> = Vec::new();
         for name in named {
@@ -278,7 +279,8 @@ impl ProbedNode {
                 Err(format!("node {name} lends no port called or labelled {}", through.unwrap_or_default()))
             }
             [] => Err(format!(
-                "node {name} lends no port with an IP address; leave it out with --from and --to"
+                "node {name} lends no port with an IP address, or --through excludes it; leave the node out with \
+                    --from and --to"
             )),
             // The port is not guessed: the ports may be in different networks, and the result could be about
             // the wrong path.

@@ -23,11 +23,11 @@ use serde_json::{Value, json};
 /// Time to listen: a little more than the second between two hellos of a node.
 const HELLO_LISTEN_TIME: Nanos = Nanos::from_millis(1200);
 
-/// Age of the health file above which `fleet up` does not check the server any more. It checks once a second, or more slowly if the
-/// server does not answer.
+/// If the health file is older than this, `fleet up` has stopped checking the server. It checks once a second, or more
+/// slowly if the server does not answer.
 const SERVER_SILENCE_SECONDS: u64 = 30;
 
-/// Age of the presence file above which `fleet up` does not listen any more.
+/// If the presence file is older than this, `fleet up` has stopped listening to nodes.
 const MAX_PRESENCE_FILE_AGE: Nanos = Nanos::from_secs(30);
 
 pub(crate) fn show_status(arguments: &StatusArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {

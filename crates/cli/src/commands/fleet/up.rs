@@ -60,7 +60,8 @@ pub(crate) fn run_message_server(
         servers: server_addresses(arguments, &host, lock_mutex(&broker).as_ref()),
         enrol: host_with_port(&host, arguments.enrol),
     };
-    // The file comes last: commands without `--fleet` take a directory with this file for a fleet that works.
+    // The file is written after the record store exists: commands without `--fleet` take a directory with this file
+    // for a fleet that works.
     create_record_store(&place, &addresses)?;
     place.write_addresses(&addresses)?;
     let enrolment = start_enrolment(arguments, &place, &authority, certificate.security(), &broker)?;
@@ -78,7 +79,7 @@ pub(crate) fn run_message_server(
     );
     let _presence = PresenceWatch::start_thread(&place)?;
     watch_until_signal(&place, &authority, &broker, &mut certificate, &enrolment)?;
-    // The server ends first: threads that wait for a hanging server then get an answer.
+    // The server ends first, so that threads that wait for a hanging server stop waiting.
     drop(lock_mutex(&broker).take());
     Ok(CommandExit::Ok)
 }
@@ -127,7 +128,7 @@ fn monotonic_now() -> MonoTime {
 
 /// Starts a thread that ends the program soon after a signal, even if other threads wait for a hanging message
 /// server, a disk or a name lookup. All threads write each file as a whole or not at all, and the kernel ends the
-/// message server with its keeper.
+/// message server with the thread that started it.
 #[expect(clippy::exit, reason = "the main thread may be what waits")]
 fn start_exit_watchdog() -> Result<(), Error> {
     let watching = std::thread::Builder::new().name("end".to_owned()).spawn(|| {
@@ -193,7 +194,7 @@ fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn guess_local_address() -> Result<String, Error> {
     // Only global addresses count: a link-local one needs the name of an interface, which differs on each machine.
     let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.global_addresses()?;
-    // IPv4 first, because a line with an address that a node cannot reach is worth nothing.
+    // IPv4 first: a node without IPv6 could not use a join line with an IPv6 address.
     let best = addresses.iter().find(|ip| ip.is_ipv4()).or_else(|| addresses.first());
     // With 127.0.0.1 in the join line, every other machine would try to join itself.
     best.map(ToString::to_string).ok_or_else(|| {
@@ -218,8 +219,8 @@ fn certificate_names(host: &str) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Prepares the message server, which takes the right to change users, and leaves this process the rights that it needs
-/// from now on. `None` with `--cluster`.
+/// Prepares the isolation of the message server, which needs the right to change users, and then drops the rights that
+/// this process does not need any more. `None` with `--cluster`.
 fn drop_unneeded_rights(arguments: &UpArgs, place: &FleetPlace) -> Result<Option<ServerIsolation>, Error> {
     let ports = [arguments.listen.port(), arguments.enrol.port()];
     let kept = sandbox::needs::broker_capabilities(place.directory(), &ports);

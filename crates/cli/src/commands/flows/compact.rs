@@ -13,7 +13,7 @@ pub(super) fn compact_directory(
     arguments: &Arguments,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    // Files of one set are joined together, so the end waits for the set that is being written.
+    // After a signal, the set of files that is being joined is still completed.
     signal::latch_end_signals()?;
     let compacted = compact_files(&arguments.directory, arguments.file_size.0, &is_interrupted)?;
     if arguments.json {

@@ -1,4 +1,4 @@
-//! `packetrig flows compare`.
+//! `packetrig flows compare`: how groups of flows differ between two time windows or two directories.
 
 use super::top::grouping_with_names;
 use super::values::{group_json, group_text, sampling_remark, text_or_dash};

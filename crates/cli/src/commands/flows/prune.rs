@@ -33,7 +33,8 @@ pub(super) fn prune_directory(arguments: &Arguments, output: &mut CommandOutput)
     Ok(())
 }
 
-/// The limits of a command that writes into a directory.
+/// The limits of a command that writes into a directory. Refuses limits without a directory, and a `--keep` that has no
+/// room for two files.
 pub(in crate::commands) fn directory_limits(
     keep: &KeepArgs,
     directory: Option<&Path>,

@@ -26,7 +26,8 @@ pub(super) fn recover_directory(
     Ok(if recovered.failures.is_empty() { CommandExit::Ok } else { CommandExit::World })
 }
 
-/// Completes the files that a killed process left, and reports saved and lost records.
+/// Completes the files that a killed process left, and prints the saved and lost records. A file that cannot be
+/// completed is only printed.
 pub(in crate::commands) fn recover_killed_files(
     command: &str,
     directory: &Path,
@@ -34,7 +35,7 @@ pub(in crate::commands) fn recover_killed_files(
     let recovered = recover_before_writing(directory)?;
     if !recovered.is_empty() {
         print_remark(format_args!(
-            "{command}: {}: an earlier process was killed; its files were completed",
+            "{command}: {}: an earlier process was killed and left incomplete files",
             directory.display()
         ));
         for line in recovery_lines(&recovered) {

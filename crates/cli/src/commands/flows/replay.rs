@@ -16,7 +16,7 @@ use packetrig_sys::{clock, signal};
 use std::io;
 use std::ops::ControlFlow;
 
-/// Longest sleep between two looks at signals and at messages that wait.
+/// Longest sleep between two checks for signals and for messages that wait to be sent.
 const SIGNAL_CHECK_INTERVAL_NS: u64 = 100_000_000;
 
 pub(super) fn replay_records(

@@ -18,7 +18,7 @@ use packetrig_units::Nanos;
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Maximum number of blocks of a row of the table.
+/// Maximum number of blocks in the sparkline of a group.
 const MAX_BLOCKS: usize = 60;
 const NANOS_PER_SECOND: f64 = 1e9;
 

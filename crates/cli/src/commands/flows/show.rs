@@ -1,4 +1,4 @@
-//! `packetrig flows show`.
+//! `packetrig flows show`: single records as a table, JSON or CSV.
 
 use super::shown::ShownColumns;
 use super::values::{end_reason_text, is_icmp, protocol_with_type};
@@ -93,7 +93,7 @@ fn stream_records(arguments: &Arguments, output: &mut CommandOutput) -> Result<(
     let render =
         |chunk: &RowChunk, rows: &[usize]| RenderedRows::render(rows, |row, text| append(chunk, row, text));
     let mut left = arguments.most.unwrap_or(usize::MAX);
-    // The readers write the texts, which costs more than the reading.
+    // The reading threads also render the rows, because rendering costs more than reading.
     let filter = arguments.filter.to_flow_filter(&names)?;
     Ok(map_records(&files, &filter, &needed, render, &mut |rendered| {
         output.write_text(rendered.first_rows(left));
@@ -244,8 +244,8 @@ fn find_first_records<T>(
     show: &mut dyn FnMut(&RowChunk, usize) -> T,
 ) -> Result<FirstRecords<T>, Error> {
     let files = flow_files(&arguments.places)?;
-    // JSON and CSV are no exception: with an order, all records that may be shown stay in memory until the
-    // last file is read.
+    // With an order, the default limit holds for JSON and CSV, too: the records that may be shown stay in memory until
+    // the last file is read.
     let most = arguments.most.unwrap_or(DEFAULT_ROW_LIMIT);
     let filter = arguments.filter.to_flow_filter(shown.names)?;
     Ok(first_records(&files, &filter, needed, order, most, show)?)

@@ -1,4 +1,4 @@
-//! `packetrig flows stats`.
+//! `packetrig flows stats`: sums of the records by protocol and over time, and the ledgers of their meters.
 
 use super::values::sampling_remark;
 use super::{exporter_name, utc_time_text};

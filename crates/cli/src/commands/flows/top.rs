@@ -1,4 +1,4 @@
-//! `packetrig flows top`.
+//! `packetrig flows top`: the largest groups of flows.
 
 use super::series;
 use super::values::{group_json, group_text, sampling_remark, text_or_dash};

@@ -59,7 +59,7 @@ pub(super) const fn is_icmp(protocol: u64) -> bool {
     matches!(protocol, 1 | 58)
 }
 
-/// The value of a group in one part of its key.
+/// Formats one part of a group's key; empty if the value is unknown.
 pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
     match (part, value) {
         (GroupPart::Column(column), GroupValue::Number(number)) => number_text(column, *number),

@@ -19,7 +19,7 @@ const INVALID_PARAMETERS: i32 = -32602;
 /// Error of a JSON-RPC request: code and message.
 type JsonRpcRefusal = (i32, String);
 
-/// Makes the call of a tool.
+/// Does the work of a tool: calls the API, or checks a plan. Returns the answer, or the reason for the failure.
 pub(super) type CallMaker<'a> = dyn Fn(&ToolCall) -> Result<Value, String> + 'a;
 
 /// Returns the answer to a line; `None` for notifications, answers and empty lines.
@@ -66,7 +66,8 @@ fn answer_request(
     }
 }
 
-/// Returns the version that the client requests, if it is supported; otherwise the newest, and the client decides.
+/// Builds the result of `initialize`. It names the version that the client requests, if that is supported. Otherwise it
+/// names the newest version, and the client decides whether to continue.
 fn build_introduction(asked: &Value) -> Value {
     let version = SUPPORTED_MCP_VERSIONS
         .iter()

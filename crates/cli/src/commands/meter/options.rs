@@ -68,7 +68,8 @@ fn read_flow_id_key(file: Option<&Path>) -> Result<[u64; 2], Error> {
     file.map_or(Ok([0; 2]), |path| read_secret_key::<FlowIdKey>("--flow-id-key", path).map(|key| key.0))
 }
 
-/// The mark of a meter in a group. Refuses options that all meters of a group cannot share.
+/// The mark that a meter of a group writes into its records; `None` without a group, and for SIM. Refuses options that
+/// do not work in a group.
 fn group_mark(arguments: &Arguments) -> Result<Option<RecordOriginMark>, Error> {
     let Some((name, meter)) = arguments.of_group.group.as_ref().zip(arguments.of_group.member) else {
         return Ok(None);
@@ -106,7 +107,7 @@ fn group_mark(arguments: &Arguments) -> Result<Option<RecordOriginMark>, Error> 
     if has_peers && arguments.inputs.iter().any(|name| is_file_input(name)) {
         return refused("with --peer works only with interfaces: a meter that reads files misses no packets");
     }
-    // Each item of SIM is of one packet, so it needs no history.
+    // Each item of SIM describes one packet, so it needs no history of a flow.
     let has_history = arguments.format == MeterFormat::Ipfix;
     Ok(has_history.then(|| RecordOriginMark { group: RecordOriginMark::group_number(name), meter, lane: 0 }))
 }

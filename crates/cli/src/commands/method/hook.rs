@@ -23,7 +23,7 @@ pub(super) struct ShellCommands {
 }
 
 impl ShellCommands {
-    /// Prepares the device for a trial.
+    /// Runs the user's command that prepares this device for a trial, if there is one, and waits for its end.
     pub(super) fn prepare_device(&self, device: u8) -> Result<(), Error> {
         run_hook_command(self.before.get(usize::from(device)).and_then(Option::as_ref))
     }

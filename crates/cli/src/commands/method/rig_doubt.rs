@@ -2,7 +2,8 @@
 
 use packetrig_method::TrialResult;
 
-/// Number of successive trials that the rig could not sustain after which the user is warned. A single one may be an accident.
+/// The user is warned after this number of successive trials that the rig could not sustain. A single one may be an
+/// accident.
 const MAX_FAILED_TRIALS_IN_A_ROW: u32 = 2;
 
 /// Counts the successive trials that the rig could not sustain.

@@ -28,10 +28,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// Largest number of ended tests that are listed. The catalogue has all of them.
+/// Largest number of tests that are listed, the newest. The catalogue has all of them.
 const MAX_ENDED: usize = 100;
 
-/// Options of the server's user for all tests.
+/// Options that the user who started the server set for all tests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServedTestTerms {
     /// Directory of the catalogue, if the user named one.
@@ -40,7 +40,7 @@ pub(crate) struct ServedTestTerms {
     pub(crate) fleet: Option<PathBuf>,
     pub(crate) confirmed: Vec<String>,
     pub(crate) back_end: Option<BackEnd>,
-    /// Locations that have other names in documents.
+    /// Real locations of ports, by the names that documents use for them.
     pub(crate) aliases: BTreeMap<String, String>,
 }
 
@@ -201,7 +201,7 @@ impl MethodRunner {
         // The thread that this replaces has ended, because its test has.
         tests.thread = Some(thread);
         while tests.by_id.len() > MAX_ENDED {
-            // Ids begin with the time.
+            // Ids begin with the time, so the first one is the oldest.
             tests.by_id.pop_first();
         }
         Ok(progress)

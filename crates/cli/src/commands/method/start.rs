@@ -236,7 +236,7 @@ fn apply_trial_options(options: &mut Rfc2544Options, arguments: &Rfc2544Args) {
     }
 }
 
-/// Sets the highest load of each size that is below the line rate.
+/// Sets the highest load of each frame size, unless it is the line rate.
 fn limit_method_loads(options: &mut Rfc2544Options, device: &DeviceTraffic) -> Result<(), Error> {
     for size in &options.frame_sizes_bytes {
         let most = device.highest_load(Some(*size))?;

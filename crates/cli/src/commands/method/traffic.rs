@@ -143,7 +143,7 @@ impl DeviceTraffic {
 /// Rates that differ by less than this share are equal: they were only computed in another order.
 const RATE_ROUNDING_TOLERANCE: f64 = 1e-9;
 
-/// Refuses a plan from flags that lacks the speed of a link, in words of the flags.
+/// Refuses a plan from flags whose rates need a link speed that is not known. The error names `--link`.
 fn require_speeds(plan: &Plan, speeds: &[Option<BitRate>]) -> Result<(), Error> {
     let mut streams = plan.streams.iter().filter(|stream| matches!(stream.rate, Rate::Share(_)));
     match streams.find(|stream| speeds.get(stream.tx).copied().flatten().is_none()) {

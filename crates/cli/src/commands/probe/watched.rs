@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Serves viewers of some series until it is dropped.
+/// Serves viewers of some series until the returned value is dropped.
 pub(super) fn open_viewer(name: &str, series: Vec<ViewedSeries>) -> Box<dyn SeriesViewer> {
     let counts = series.iter().map(|_| SeriesCounts::default()).collect();
     let watched = Arc::new(WatchedSeries { began: monotonic_now(), series, counts: Mutex::new(counts) });
@@ -35,8 +35,8 @@ struct ServedSeries {
 
 impl SeriesViewer for ServedSeries {
     fn count_probe(&self, series: usize, number: u32) {
-        // The counts are read before waiting for the lock: a viewer that copies the counts must not make the
-        // probe look late.
+        // The clock is read before the lock is taken: a viewer that copies the counts must not make the probe look
+        // late.
         let now = monotonic_now();
         let watched = &self.watched;
         if let (Some(counts), Some(series)) =
@@ -122,7 +122,7 @@ fn sum_totals(streams: &[LiveStream], counts: &[SeriesCounts], elapsed: Nanos) -
     totals
 }
 
-/// Counts of a series.
+/// Live counts of the probes of one series.
 #[derive(Clone, Debug, Default)]
 struct SeriesCounts {
     sent: u64,
@@ -200,7 +200,7 @@ struct WaitingProbe {
     is_answered: bool,
 }
 
-/// Events in each whole second of the monotonic clock.
+/// Events in the current and in the last whole second of the monotonic clock.
 #[derive(Clone, Copy, Debug, Default)]
 struct EventsPerSecond {
     second: u64,

@@ -78,7 +78,8 @@ fn select_named_figures(
     Ok(result)
 }
 
-/// Retains the figures with these names, or all without names. A name that no figure has was probably typed wrong.
+/// Retains the figures with these names, or all without names. If no figure has any of the names, they were probably
+/// typed wrong, and that is an error.
 pub(super) fn retain_named_figures(
     mut figures: Vec<ReportFigure>,
     names: &[String],

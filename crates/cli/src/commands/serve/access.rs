@@ -1,5 +1,6 @@
-//! Access to the server. Users of this machine need no token: the kernel names the user of each connection.
-//! Everybody else needs the token (docs/decisions/0018-who-may-use-serve.md).
+//! Access to the server. Its own user, root and the users of `--allow-user` need no token on this machine: the kernel
+//! names the user of each local connection. All others need the token or a client certificate
+//! (docs/decisions/0018-who-may-use-serve.md).
 
 use crate::args::ServeArgs;
 use crate::error::Error;
@@ -71,7 +72,7 @@ pub(in crate::commands) fn read_or_create_token(file: &Path) -> Result<String, E
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return read_token(file),
         Err(error) => Err(error),
     };
-    made.map_err(|source| Error::unreadable_file(file, source))
+    made.map_err(|source| Error::unwritable_file(file, source))
 }
 
 fn create_token(mut file: File) -> std::io::Result<String> {
@@ -224,9 +225,6 @@ mod tests {
             fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("set");
             assert!(matches!(read_or_create_token(&file), Err(Error::Usage(_))), "{text} {mode:o}");
         }
-        assert!(matches!(
-            read_or_create_token(&directory.path().join("no/such")),
-            Err(Error::ReadFile { .. })
-        ));
+        assert!(matches!(read_or_create_token(&directory.path().join("no/such")), Err(Error::Write { .. })));
     }
 }

@@ -40,7 +40,7 @@ fn describe_condition(tap: &FoundTap) -> String {
     match (tap.is_forwarding(), tap.has_process()) {
         (true, true) => format!("forwarding, process {}", tap.state.process),
         (true, false) => "forwarding in the kernel, without a process".to_owned(),
-        (false, _) => format!("not forwarding: process {} has died", tap.state.process),
+        (false, _) => format!("not forwarding: process {} has ended", tap.state.process),
     }
 }
 

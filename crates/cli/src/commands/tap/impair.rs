@@ -106,7 +106,7 @@ fn is_yaml_file_name(text: &str) -> bool {
     Path::new(text).extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-/// The first line of the truth log: seed and specifications, which repeat the impairments.
+/// The first line of the truth log: the seed and the specifications, from which the same impairments can be made again.
 fn truth_header(seed: u64, specs: &ImpairSpecs) -> String {
     let [there, back] = &specs.ways;
     serde_json::json!({

@@ -262,7 +262,7 @@ fn build_losses_line(run: &RunFacts, theme: Theme) -> Line<'static> {
     let short_names = [": sender ", " | path or in doubt ", " | receiver "];
     for ((_, count), name) in run.losses.loss_places().into_iter().zip(short_names) {
         spans.push(Span::raw(name));
-        // A question mark replaces a zero: the place may have lost frames that no counter counted.
+        // An unknown count is shown as a question mark and not as 0: frames may be lost there that nothing counts.
         let text = count.map_or_else(|| "?".to_owned(), numbers::format_count);
         spans.push(Span::styled(text, ledger::loss_style(count, theme)));
     }

@@ -165,12 +165,12 @@ impl LossFacts {
             1 => "1 frame is lost".to_owned(),
             lost => format!("{} frames are lost", numbers::format_count(lost)),
         };
-        // Named beside the losses, because frames on their way look like lost ones until they arrive.
+        // Frames in flight are named beside the losses, because they look like lost ones until they arrive.
         let open = numbers::format_count(self.in_flight_or_lost.0);
         if self.in_flight_or_lost.0 == 0 { lost } else { format!("{lost}, {open} are in flight or lost") }
     }
 
-    /// Losses by place, in the order of a frame's way.
+    /// Losses by place, in the order in which a frame passes the places.
     pub(super) fn loss_places(&self) -> [(&'static str, Option<u64>); 3] {
         [
             ("our sender", self.sender),
@@ -191,7 +191,7 @@ pub(super) fn make_printable(text: &str) -> String {
     escape_unsafe_text(&harmless).into_owned()
 }
 
-/// Formats a count, or the reason why there is none.
+/// Formats a count; `not measured` if there is none.
 pub(super) fn count_or_unmeasured(count: Option<u64>) -> String {
     count.map_or_else(|| "not measured".to_owned(), numbers::format_count)
 }

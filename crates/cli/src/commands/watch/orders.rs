@@ -26,7 +26,7 @@ impl StreamCommand {
     /// Path of the API call.
     pub(super) fn path(&self) -> &'static str {
         match self.change {
-            // Rates and states of streams are two calls of the API.
+            // The API changes the rates and the states of streams through different calls.
             OrderedChange::Percent(_) | OrderedChange::Rate(_) => "/api/v1/rates",
             _ => "/api/v1/streams",
         }

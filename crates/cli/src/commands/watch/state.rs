@@ -11,7 +11,8 @@ use packetrig_units::Rate;
 use ratatui::crossterm::event::KeyCode;
 use std::iter;
 
-/// Rows that are requested around the selected one, in steps: a step of the selection requests nothing new.
+/// Number of rows that are requested around the selected one. The first row is a multiple of `ROW_STEP`, so that most
+/// moves of the selection request nothing new.
 const REQUESTED_ROWS: usize = 300;
 const ROW_STEP: usize = 100;
 /// Longest text that can be entered.
@@ -47,7 +48,7 @@ pub(super) enum StreamControl {
     Allowed,
     /// The token permits only looking.
     ViewerToken,
-    /// The run is that of a command, which nothing steers.
+    /// The run is that of a command such as `packetrig run`, and nothing can change it.
     PlainRun,
 }
 
@@ -99,7 +100,7 @@ fn stream_orderings() -> impl Iterator<Item = StreamOrdering> {
     iter::once(StreamOrdering::CONFIGURATION).chain(of_columns)
 }
 
-/// What the server reported up to one moment.
+/// Facts and rates that the server reported up to one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WatchSnapshot {
     pub(super) facts: LiveFacts,
@@ -118,7 +119,7 @@ pub(super) struct WatchState {
     sort: usize,
     pub(super) is_reversed: bool,
     pub(super) filter: String,
-    /// Place of the selected stream after sorting and filtering, and its name once it is known.
+    /// Position of the selected stream after sorting and filtering, and its name once it is known.
     selected: usize,
     selected_name: Option<String>,
     /// First port that is shown.
@@ -167,7 +168,7 @@ impl WatchState {
         self.frozen.is_some()
     }
 
-    /// Place of the selected stream.
+    /// Position of the selected stream after sorting and filtering.
     pub(super) const fn selected_place(&self) -> usize {
         self.selected
     }
@@ -240,7 +241,8 @@ impl WatchState {
             // Streams of another configuration may have the same names.
             self.selected_name = None;
         }
-        // The server sends the history only to connections that requested it: otherwise the curves of the last run would stay.
+        // The server sends a history only to a connection that requested it. Another configuration brings none, so the
+        // curves of the last run are removed here.
         self.latest.rates.clear_if_other_configuration(facts.configuration);
         // This also happens while the view is frozen: a view that continues shows the present, and orders
         // need the latest configuration.

@@ -1,4 +1,5 @@
-//! The terminal: enters the second screen, draws states, reads keys, and restores the terminal, whatever ends the program.
+//! The terminal: enters the alternate screen, draws states, reads keys, and restores the terminal at the end, also
+//! after a panic.
 
 use super::draw::{Theme, draw_screen};
 use super::follow::ServerLink;
@@ -165,7 +166,7 @@ fn restore_terminal() {
     }
 }
 
-/// Restores the terminal before a panic is printed: its message would be lost with the second screen.
+/// Restores the terminal before a panic is printed: on the alternate screen, the message would be lost.
 fn restore_before_panic_messages() {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

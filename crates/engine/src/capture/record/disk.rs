@@ -1,8 +1,8 @@
 //! The disk's end of the queue: a thread that writes blocks, opens the next file and removes the oldest.
 //!
 //! A failed write ends a recording: the file is cut to its last complete record, and the frames of all blocks from
-//! there on count as lost to the disk. A [`RecordedFileKeeper`] that keeps the files decides about a full disk. The
-//! recording then tries again, because the keeper has made room, or continues without writing until the next file.
+//! there on count as lost to the disk. If the disk is full, a [`RecordedFileKeeper`] decides what happens: the write is
+//! repeated (the keeper has removed a file), nothing is written until the next file begins, or the recording ends.
 
 use super::compression::FileCompression;
 use super::feed::{CAPTURE_BLOCK_BYTES, DiskBlock};
@@ -50,6 +50,7 @@ pub(super) struct DiskOutcome {
     pub(super) removed: u64,
     /// Frames in removed files.
     pub(super) removed_frames: u64,
+    /// Whether writes to the first file bypassed the page cache.
     pub(super) direct: bool,
     pub(super) failure: Option<(PathBuf, io::Error)>,
 }

@@ -3,7 +3,8 @@
 //! Blocks circulate: free -> filled here -> written by the disk's thread -> free. Nothing here waits: when no block is
 //! free, [`DiskBlockQueue::reserve_bytes`] returns false and the caller drops the record.
 //!
-//! Invariant: a block that is full ends at a multiple of its size in the file, so that it can be written directly.
+//! Invariant: a full block ends at a file offset that is a multiple of [`CAPTURE_BLOCK_BYTES`], so that the next block
+//! can be written directly.
 
 use super::disk::{DiskCommand, RecordTarget};
 use super::file_keeper::FilePart;
@@ -81,7 +82,7 @@ impl DiskBlockQueue {
     pub(super) fn reserve_bytes(&mut self, bytes: usize) -> bool {
         let room = self.current.as_ref().map_or(0, |block| block.limit - block.len);
         let Some(rest) = bytes.checked_sub(room).filter(|rest| *rest > 0) else { return true };
-        // After a flush in the middle of a block, the next block ends early, at a multiple of its size in the file.
+        // After a flush in the middle of a block, the next block is shorter: it ends at a multiple of the block size.
         let next = CAPTURE_BLOCK_BYTES - remainder_as_usize(self.position + room as u64, CAPTURE_BLOCK_BYTES);
         self.reserve_blocks(if rest <= next { 1 } else { 2 })
     }

@@ -11,7 +11,7 @@ pub trait RecordedFileKeeper: Send {
     fn on_file_complete(&mut self, part: FilePart);
     /// Decides how recording continues on a full disk.
     fn on_disk_full(&mut self) -> FullDiskPolicy;
-    /// Checks the stored files. Called about every 5 s while frames are recorded.
+    /// Checks the stored files. Called about every 5 s while a recording runs, less often if the disk is busy.
     fn check_files(&mut self);
 }
 
@@ -22,15 +22,19 @@ pub enum FullDiskPolicy {
     TryAgain,
     /// Write nothing more into this file. Count frames as lost until the disk has space for the next file.
     GoOn,
+    /// End the recording.
     End,
 }
 
+/// Facts about one complete file of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct FilePart {
+    /// Number in the name of the file, from 1.
     pub number: u64,
     pub path: PathBuf,
+    /// Frames written to the file.
     pub frames: u64,
-    /// Bytes of the frames that belong into the file, FCS included.
+    /// Bytes of the frames that were handed to the disk for this file, FCS included.
     pub frame_bytes: u64,
     /// Size of the file on the disk.
     pub size: u64,
@@ -38,12 +42,13 @@ pub struct FilePart {
     pub crc32: u32,
     /// Begin and end of the file, nanoseconds since 1970.
     pub span_ns: (u64, u64),
-    /// Arrival of the first and the last frame that belong into the file; `None` without frames.
+    /// Arrival of the first and the last of these frames, nanoseconds since 1970; `None` without frames.
     pub arrivals_ns: Option<(u64, u64)>,
     /// Frames lost in the kernel's ring since the previous file, as far as known when this one ended.
     pub kernel_dropped: u64,
     /// Frames lost because the queue to the disk was full.
     pub queue_dropped: u64,
+    /// Frames lost because they could not be written.
     pub disk_lost: u64,
     /// Trailer counters of a tap at the end of the file.
     pub numbers: TapNumbers,

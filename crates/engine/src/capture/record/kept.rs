@@ -32,7 +32,7 @@ impl KeptFrames {
         Self { part, lost_before: LostFrames::default(), counter: TrailerCounter::new(known), looked: now }
     }
 
-    /// Counts the trailer of a frame that belongs into the current file.
+    /// Counts the trailer of a frame that arrives during the current file, even if the frame is then dropped.
     pub(super) fn on_arrival(&mut self, bytes: &[u8]) {
         if let Some((_, trailer)) = trailer::split_trailer(bytes) {
             self.counter.count_trailer(&trailer);

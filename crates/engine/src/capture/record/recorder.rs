@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
-/// Time after which a partly filled block is written if no frame arrives.
+/// Shortest time between two writes of partly filled blocks to a file. Such a write happens only when no frame arrives.
 const BLOCK_FLUSH_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// Longest frame that is recorded; longer ones are cut.
 const MAX_RECORDED_FRAME_BYTES: usize = CAPTURE_BLOCK_BYTES / 4;
@@ -128,8 +128,8 @@ impl DirectionRecorder {
         // A rotation sets three blocks aside while a fourth is being filled.
         let blocks = (spec.queue / CAPTURE_BLOCK_BYTES).max(4);
         let (free_in, free) = bounded(blocks);
-        // The queue is never full: between the commands that end one file and open the next, there are at least
-        // the blocks with the end of the file and the header of the next.
+        // The queue has room for every block, and for the two commands that end a file and open the next one: each
+        // file has at least one block.
         let (orders, orders_out) = bounded(3 * blocks + 4);
         for _ in 0..blocks {
             free_in.send(DiskBlock::new()).map_err(|_| Error::Bug("a new queue is full"))?;
@@ -254,7 +254,7 @@ impl DirectionRecorder {
         self.is_spent
     }
 
-    /// Writes a partly filled block when no frames arrive: after some time to the disk, at once to standard output.
+    /// Writes a partly filled block when no frames arrive: to standard output at once, to a file at most once a second.
     pub fn flush_when_idle(&mut self, now: MonoTime) {
         let is_due = self.spec.target == RecordTarget::StandardOutput
             || now.since(self.flushed) >= BLOCK_FLUSH_TIMEOUT;
@@ -264,8 +264,9 @@ impl DirectionRecorder {
         }
     }
 
-    /// Starts another file when the time span of the current one is over, even if no frame arrives. Also asks the
-    /// disk's thread to check its files. To be called regularly, for example twice a second.
+    /// Asks the disk's thread to check the files, and starts another file when the time span of the current one is
+    /// over, even if no frame arrives; an empty file continues. Does nothing without a file keeper. To be called
+    /// regularly, for example twice a second.
     pub fn rotate_due_files(&mut self, now: MonoTime) {
         let Some(kept) = &mut self.kept else { return };
         if kept.restart_check_interval_if_due(now) {
@@ -337,7 +338,8 @@ impl DirectionRecorder {
 
     /// Continues with the next file. Returns `false` if the queue has no free blocks for that now.
     fn start_next_file(&mut self, at: MonoTime) -> bool {
-        // The end of this file may need one more block, the header of the next file another.
+        // The end of this file may need two blocks, because the first may be a short one; the header of the next file
+        // needs another.
         if !self.feed.reserve_blocks(3) {
             return false;
         }

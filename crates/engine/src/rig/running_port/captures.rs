@@ -1,4 +1,4 @@
-//! The captures of a port: captures of the plan, or one that the user requests.
+//! The captures of a port: those of the plan, or one of all frames if the user requests that.
 
 use super::RunningPort;
 use crate::Error;

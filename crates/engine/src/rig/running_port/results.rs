@@ -42,7 +42,8 @@ impl RunningPort {
         Ok(at)
     }
 
-    /// Adds the counts of this port's receiver at time `by`, or the last ones; detects a worker that panicked.
+    /// Adds the latest counts of this port's receiver that are not newer than `by`, or the oldest stored ones; without
+    /// `by`, the latest ones. Detects a worker that panicked.
     pub(in crate::rig) fn sample_receiver(
         &mut self,
         sample: &mut CountSample,

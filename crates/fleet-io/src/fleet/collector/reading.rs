@@ -1,8 +1,8 @@
 //! Chooses the runs whose results a controller reads: its own latest runs, and a few other runs with late results.
 //!
-//! A late run is read if the store here has it, or if no controller ever began it, and if no running controller
-//! reads it. The collector leaves a late run when no result of it waits, or when other runs have waited long
-//! enough for its place.
+//! A late run is read if the store here has it, if no controller ever began it, or, in a controller that reads all
+//! runs, if it has ended. A run that a running controller reads is not read here. The collector leaves a late run when
+//! no result of it waits, or after [`LATE_RUN_READ_TIME`] if other runs wait to be read.
 //!
 //! Invariant: between two checks for deliveries of its own runs, a controller opens at most one late run.
 
@@ -26,7 +26,7 @@ const MAX_OWN_RUNS_READ: usize = 4;
 const MAX_LATE_RUNS_READ: usize = 8;
 /// Maximum number of runs that are looked up at one check; the next check continues with the remaining runs.
 const MAX_RUNS_LOOKED_UP: usize = 256;
-/// A late run is read this long while other runs wait for its place.
+/// A late run is read this long if other runs wait to be read.
 const LATE_RUN_READ_TIME: Nanos = Nanos::from_secs(30);
 /// Interval at which the collector checks for results without a reader.
 const LATE_RUN_CHECK_INTERVAL: Nanos = Nanos::from_secs(5);
@@ -51,7 +51,7 @@ pub(super) struct RunReading<I, R> {
     wanted: VecDeque<RunId>,
     /// Runs of this controller that are being read.
     read: BTreeSet<RunId>,
-    /// Late runs that are being read, each with the time since when.
+    /// Late runs that are being read, each with the time at which this began.
     late: BTreeMap<RunId, MonoTime>,
     /// Late runs that may be read next, in their order.
     candidates: VecDeque<RunId>,
@@ -59,7 +59,7 @@ pub(super) struct RunReading<I, R> {
     looked_up: Option<RunId>,
     /// Time of the next check for results without a reader.
     look_at: Option<MonoTime>,
-    /// Set if the last check found no result that this controller should read.
+    /// True if the last check found no result that this controller should read.
     is_drained: Arc<AtomicBool>,
     events: Vec<CollectorEvent>,
 }
@@ -97,7 +97,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         }
         for run in self.wanted.clone() {
             if !self.read.contains(&run) && self.try_read_run(&run).unwrap_or(false) {
-                // A late run that becomes an own one loses its turn, which would end after a time.
+                // The run is not a late run any more: it is read without a time limit.
                 self.late.remove(&run);
                 self.read.insert(run);
             }

@@ -16,16 +16,20 @@ impl CollectLedger {
                 .iter()
                 .for_each(|intake| samples.add_sample(&[("listen", &intake.place)], intake.messages));
         });
-        text.write_metric("message_bytes_total", "Bytes of these messages.", |samples| {
+        text.write_metric("message_bytes_total", "Bytes of datagrams and messages received.", |samples| {
             self.intake
                 .iter()
                 .for_each(|intake| samples.add_sample(&[("listen", &intake.place)], intake.bytes));
         });
-        text.write_metric("socket_dropped_total", "Datagrams that the socket had no room for.", |samples| {
-            self.intake
-                .iter()
-                .for_each(|intake| samples.add_sample(&[("listen", &intake.place)], intake.dropped));
-        });
+        text.write_metric(
+            "socket_dropped_total",
+            "Datagrams that the kernel dropped: receive buffer full, or collector ending.",
+            |samples| {
+                self.intake
+                    .iter()
+                    .for_each(|intake| samples.add_sample(&[("listen", &intake.place)], intake.dropped));
+            },
+        );
         self.write_connection_metrics(&mut text);
         self.write_bound_metrics(&mut text);
         self.write_exporter_metrics(&mut text);
@@ -57,7 +61,8 @@ struct ExporterSeries<'a> {
 }
 
 impl<'a> ExporterSeries<'a> {
-    /// Maximum number of exporters with a separate series. A sender with many addresses chooses neither the number of series nor their names.
+    /// Maximum number of exporters with a separate series: a sender that forges addresses must not create any number of
+    /// them.
     const MAX_EXPORTERS_WITH_SERIES: usize = 256;
 
     fn from_exporters(exporters: &'a [ExporterLedger]) -> Self {
@@ -221,7 +226,7 @@ impl CollectLedger {
                     .for_each(|(cause, value)| samples.add_sample(&[("cause", cause)], *value));
             },
         );
-        text.write_metric("memory_bytes", "Memory that exporters hold.", |samples| {
+        text.write_metric("memory_bytes", "Memory for the state of exporters and groups.", |samples| {
             samples.add_sample(&[], self.memory);
         });
     }

@@ -110,7 +110,8 @@ pub(super) fn make_connection_room(
     Ok(())
 }
 
-/// Finds a connection that delivers no records. Messages without records do not protect a connection: they cost nothing to send.
+/// Finds a connection that has delivered no records yet, or none within the message timeout. Messages without records
+/// do not protect a connection: they cost nothing to send.
 fn find_idle_peer<'a>(
     held: &[&'a PeerState],
     address: IpAddr,
@@ -135,8 +136,8 @@ fn find_peer_of_crowded_network<'a>(held: &[&'a PeerState], address: IpAddr) -> 
     candidates.min_by_key(|peer| eviction_order(held, peer))
 }
 
-/// Orders connections for eviction: first the connections of the network that has most of them, then the
-/// connections with the fewest records, then the longest idle.
+/// Orders connections for eviction: first the connections of the network that has most of them, then those that have
+/// sent no whole message, then those with the fewest records, then the longest idle.
 fn eviction_order(held: &[&PeerState], peer: &PeerState) -> (Reverse<usize>, bool, u64, u64) {
     let count = Reverse(connections_in_network(held, peer.address));
     (count, peer.has_sent_message(), peer.delivered.count(), peer.idle_since_ns())

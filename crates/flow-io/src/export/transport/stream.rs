@@ -150,7 +150,9 @@ impl CollectorStream {
         }
         if let Some(own) = &encryption.own {
             await_certificate_acceptance(&mut stream, limit_ns).map_err(|error| {
-                io::Error::other(format!("the collector does not accept the certificate {own}: {error}"))
+                io::Error::other(format!(
+                    "the connection ended while the collector checked the certificate {own}: {error}"
+                ))
             })?;
         }
         Ok(StreamConnection::Encrypted(Box::new(stream)))

@@ -1,5 +1,6 @@
-//! Parses conditions on names: countries and systems of addresses, prefixes, interfaces, services. They become conditions on the
-//! addresses and numbers that have the names, so that testing a record costs no more than testing a list.
+//! Parses conditions on names: countries and autonomous systems of addresses, prefixes, interfaces, services. Such a
+//! condition becomes one on the addresses or numbers with these names, so testing a record costs no more than testing a
+//! list.
 
 use super::{FilterParser, FilterSubject, protocol_expression, single_condition};
 use crate::filter::condition::{ConditionOperand, ValueTest};
@@ -35,14 +36,18 @@ impl FilterParser<'_> {
     ) -> Result<FilterExpression, FilterError> {
         if !self.names.has_names_of_kind(kind) {
             let what = format!("`{}` needs {}", subject.phrase, kind.needed_file_description());
-            return Err(self.error_at_subject(subject, what, "give it with `--names FILE`"));
+            return Err(self.error_at_subject(
+                subject,
+                what,
+                "give it with `--names FILE`; for alerts with `--alert-names FILE`",
+            ));
         }
         if kind == NameKind::AsNumber {
             let wanted = self.parse_wanted_values(subject)?;
             let systems = &self.names.systems;
             let is_wanted = |system: &AutonomousSystem| wanted.set.contains(system.number.into());
-            // Addresses without a system have number 0, as in groups and columns: the set is the complement
-            // of all other systems.
+            // Addresses without an autonomous system have number 0, as in groups and columns. If 0 is wanted, the set
+            // is the complement of all unwanted systems.
             let found = if wanted.set.contains(0) {
                 RangeSet::new(systems.ranges_with_value(|system| !is_wanted(system))).complement()
             } else {
@@ -119,7 +124,7 @@ impl FilterParser<'_> {
         for ((exporter, number), _) in self.names.interfaces.iter().filter(|(_, name)| wanted.contains(name))
         {
             let range = ValueRange::from_value((*number).into());
-            // The name for all exporters does not apply to exporters with their own name.
+            // The name for all exporters does not apply to exporters that have their own name for this interface.
             let others: Vec<_> =
                 self.names.interfaces.keys().filter(|(one, at)| at == number && one.is_some()).collect();
             if exporter.is_some() || others.is_empty() {

@@ -23,7 +23,7 @@ impl FilterParser<'_> {
         let comparison = self.parse_comparison(subject)?;
         let value = self.parse_value(subject)?;
         let range = match comparison {
-            // A prefix is a range: `<` means below its smallest address, and `>` above its greatest one.
+            // A value can be a range, such as a millisecond: `<` means below its start, and `>` above its end.
             TokenKind::Less => (value.least > 0).then(|| ValueRange { least: 0, greatest: value.least - 1 }),
             TokenKind::LessOrEqual => Some(ValueRange { least: 0, ..value }),
             TokenKind::Greater => {
@@ -57,7 +57,7 @@ impl FilterParser<'_> {
 
     fn parse_value_list(&mut self, subject: &FilterSubject) -> Result<RangeSet, FilterError> {
         let open = self.peek();
-        // nfdump's `port in nat pblock`.
+        // nfdump has the form `port in nat pblock`, which gets an error of its own.
         let absent = self.peek_phrase(2).map(|words| format!("in {words}"));
         if let Some(phrase) = absent
             && let Some(why) = reason_if_unsupported(&phrase)

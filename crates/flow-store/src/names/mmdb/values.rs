@@ -32,7 +32,7 @@ impl<'a> MmdbValue<'a> {
     }
 }
 
-/// Reads values of a section; pointers are places in it.
+/// Reads values of a section. Pointers are offsets in the section.
 pub(super) struct ValueReader<'a> {
     section: &'a [u8],
     parts_left: usize,
@@ -65,12 +65,12 @@ impl<'a> ValueReader<'a> {
         self.parts_left
     }
 
-    /// The value at a place; `None` if it is damaged.
+    /// The value at an offset; `None` if it is damaged, too deep or has too many parts.
     pub(super) fn read_value(&mut self, at: usize) -> Option<MmdbValue<'a>> {
         self.read_value_part(at, MAX_DEPTH).map(|(value, _)| value)
     }
 
-    /// A value, and the place behind it.
+    /// A value, and the offset after it.
     fn read_value_part(&mut self, at: usize, depth: usize) -> Option<(MmdbValue<'a>, usize)> {
         // Bounds the work, also where many pointers lead to the same values.
         self.parts_left = self.parts_left.checked_sub(1)?;

@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 const OFFSET_SAMPLES: usize = 15;
 /// Minimum number of packets for a known offset.
 const MIN_OFFSET_SAMPLES: usize = 5;
-/// A meter is alive if it sent something within this time.
+/// A meter is alive if one of its records arrived within this time.
 const METER_ALIVE_TIME_NS: u64 = 15_000_000_000;
 /// Maximum number of meters whose clocks are measured: senders choose the meter numbers, so they could be any number.
 const MAX_METERS_WITH_CLOCK: usize = super::counts::MAX_METERS_PER_GROUP;
 
-/// The clocks of one group. Times of the first meter are the common time.
+/// The clocks of one group. The clock of one meter is the reference, and its time is called common time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MeterClocks {
     reference: Option<u32>,
@@ -39,8 +39,8 @@ struct MeterCoverageTime {
 struct ClockSamples {
     last: [i64; OFFSET_SAMPLES],
     count: usize,
-    /// Median of the samples, once there are enough. Kept, because a record asks for it dozens of times: sorting the samples each time took
-    /// half of the time of a collector.
+    /// Median of the samples, once there are enough. It is stored, because each record asks for it dozens of times:
+    /// sorting the samples each time took half of the time of a collector.
     median: Option<i64>,
 }
 
@@ -75,7 +75,8 @@ impl MeterClocks {
         }
     }
 
-    /// Returns whether another meter reported recently and had seen everything by `at_ns`: it will report the same packets.
+    /// Returns whether another meter reported recently and has followed all flows since `at_ns` or earlier. Such a
+    /// meter will report the same packets.
     pub(super) fn has_other_live_meter(&self, meter: u32, at_ns: u64, now_ns: u64) -> bool {
         let at_ns = self.to_common_time(meter, at_ns);
         self.sight.iter().any(|(other, sight)| {

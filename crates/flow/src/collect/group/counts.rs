@@ -78,7 +78,7 @@ impl GroupCounts {
         has_room.then(|| self.meters.entry(meter).or_default())
     }
 
-    /// Takes a meter's report on its place in the group.
+    /// Takes a meter's report on its role in the group.
     pub(super) fn note_membership(&mut self, membership: &GroupMembership) {
         let GroupMembership { meter, term, .. } = *membership;
         if let Some(part) = self.meter_part(meter) {

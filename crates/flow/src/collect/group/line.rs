@@ -14,7 +14,7 @@ const LATEST_LANDMARKS: usize = 5;
 const LANDMARK_AGE_NS: u64 = 180_000_000_000;
 /// Maximum number of origins: the packets from which a meter follows the direction, if their position is known.
 const MAX_ORIGINS: usize = 3;
-/// Number of separate intervals. If there are more, the gap between the first two counts as stored.
+/// Maximum number of separate intervals. If there are more, the gap between the first two counts as stored.
 const MAX_INTERVALS: usize = 4;
 
 /// Largest offset of two meters' clocks before it is measured. A packet that is alone for twice as long is
@@ -22,12 +22,12 @@ const MAX_INTERVALS: usize = 4;
 pub(super) const MAX_CLOCK_DIFFERENCE_NS: u64 = 1_500_000_000;
 /// Largest difference of one packet's times at two meters whose clocks are synchronised as usual.
 pub(super) const MAX_PACKET_JITTER_NS: u64 = 20_000_000;
-/// Time for which a landmark counts as alone if two meters chose it for different reasons: one meter knows a
-/// silence beside it, the other meter does not.
+/// Longest time for which a landmark counts as alone if two meters chose it for different reasons: one meter
+/// knows a silence beside it, the other meter does not.
 const OTHER_KIND_US: u32 = 80_000;
-/// The same bound if the offset of the clocks is unknown.
+/// Without a known clock offset, a packet is recognised by its time only if it is alone for at least this long.
 const UNKNOWN_CLOCK_US: u32 = 40_000;
-/// Packets closer together than this cannot be distinguished by their times.
+/// Packets closer together than this cannot be distinguished by their times, even if the clock offset is known.
 const INDISTINGUISHABLE_PACKETS_US: u32 = 2_000;
 
 /// Returns whether a packet that is alone for so long is recognised by its content, whatever the clocks say.
@@ -65,7 +65,7 @@ struct KnownOrigin {
     behind: CountTotals,
     /// True if the flow began with this packet.
     is_beginning: bool,
-    /// The last packet of its last record, by its own clock.
+    /// Time of the last packet that the meter reported, by its own clock.
     last_ns: u64,
 }
 
@@ -142,7 +142,7 @@ impl Line {
         of_report.max_by_key(|origin| (origin.from_ns <= report.last_ns, origin.from_ns))
     }
 
-    /// Pairs of a known landmark and one of a report that carry the same.
+    /// Pairs of a known landmark and a landmark of the report that have the same content hash.
     fn landmarks_with_equal_content<'a>(
         &'a self,
         report: &'a SideReport,
@@ -153,7 +153,8 @@ impl Line {
         })
     }
 
-    /// Stores the part of a record that is not stored yet. The record ends at `end` and covers `claim`. Returns the new part.
+    /// Stores the part of a record that is not stored yet, and returns its totals. The record ends at `end` and
+    /// covers `claim`.
     pub(super) fn store_record(
         &mut self,
         report: &SideReport,
@@ -214,8 +215,8 @@ impl Line {
         new
     }
 
-    /// Records the landmarks that a record names. For landmarks before the packet that gave the record its
-    /// position, its meter may report too small a position.
+    /// Records the landmarks that a record names, and the origin of its meter. Landmarks before the packet that gave
+    /// the record its position are left out: packets that the meter lost in between make their positions too great.
     pub(super) fn record_landmarks_and_origin(
         &mut self,
         report: &SideReport,

@@ -16,7 +16,7 @@ pub(super) fn record_times(history: &FlowHistory, record: &FlowRecord) -> [u64; 
     [times().min().unwrap_or(history.since_ns), times().max().unwrap_or(history.since_ns)]
 }
 
-/// Adds the history to the new part of a record, for the store: a restarted collector finds out from it which
+/// Adds the flow's history to a record, as extra fields for the store. From these, a restarted collector learns which
 /// packets are already stored.
 pub(super) fn record_with_history(mut record: FlowRecord, history: &FlowHistory) -> FlowRecord {
     let mut fields = record.foreign.take().map(Arc::unwrap_or_clone).unwrap_or_default();
@@ -25,8 +25,8 @@ pub(super) fn record_with_history(mut record: FlowRecord, history: &FlowHistory)
     record
 }
 
-/// Makes the record of packets that a meter reported earlier. `placing` is the record of the same flow that gave them a position. It
-/// must not have them itself: its history states which packets are stored with it.
+/// Makes the record of packets that a meter reported earlier. `placing` is the record of the same flow that gave them a
+/// position. They get a record of their own, because the history of a record states which packets are stored with it.
 pub(super) fn record_of_waiting(
     placing: &FlowRecord,
     history: &FlowHistory,

@@ -10,7 +10,7 @@ const MAX_LINES_PER_DIRECTION: usize = 8;
 /// Maximum number of records that wait until their position is known.
 const MAX_WAITING_RECORDS: usize = 2;
 
-/// Shortest silence before a flow that begins after a silence.
+/// Shortest silence after which a meter begins a new flow.
 const MIN_SILENCE_NS: u64 = 400_000_000;
 
 /// Statement of a record about one direction.
@@ -27,7 +27,7 @@ pub(super) struct SideReport {
     pub(super) last_ns: u64,
     /// Everything that was stored for packets after this time is still known.
     pub(super) known_from_ns: u64,
-    /// Present if the record is among the stored ones: what was stored with it or before it.
+    /// Present if an earlier process stored the record: the packets that are stored with it or were stored before it.
     pub(super) stored: Option<RecordClaim>,
     /// True if another meter of the group is alive that will report the same packets.
     pub(super) has_others: bool,
@@ -53,7 +53,7 @@ pub(super) struct PlacedReport {
     pub(super) new: CountTotals,
     /// Packets up to its end that are certainly stored now.
     known: u64,
-    /// The same as an interval of positions; `None` if it has none.
+    /// The packets that are stored up to its end, as an interval; `None` if nothing was stored for it.
     pub(super) stored: Option<RecordClaim>,
 }
 
@@ -91,8 +91,8 @@ impl SideReport {
         self.direction.landmarks.iter().filter(|landmark| landmark.at_ns > 0)
     }
 
-    /// Returns whether its packets can be told apart by what they carry. Packets that are alike are told by their
-    /// times, so lines of them may have been joined wrongly.
+    /// Returns whether its packets can be told apart by their content. Packets of equal content are told apart by
+    /// their times, so lines of such packets may have been joined wrongly.
     fn has_distinct_packets(&self) -> bool {
         // The last packet before a silence is alone for that silence only, whatever its flow carries.
         let mut chosen = self.landmarks().filter(|landmark| landmark.kind != LandmarkKind::Last);
@@ -104,7 +104,9 @@ impl SideReport {
         [self.first_ns, self.last_ns].map(|at_ns| clocks.to_common_time(self.meter, at_ns))
     }
 
-    /// Returns the times, in common time, of its packets from a time of its meter on. If the clock was set back since, nobody knows when.
+    /// Returns the spans, in common time, in which its packets since `since_ns` (by its meter's clock) may lie: the
+    /// same span twice. If the clock was set back since then, the first span has no end and the second one is the
+    /// record's own.
     pub(super) fn possible_packet_times(&self, since_ns: u64, clocks: &MeterClocks) -> [TimeSpan; 2] {
         let own = self.common_times(clocks);
         let since_ns = clocks.to_common_time(self.meter, since_ns);
@@ -146,7 +148,7 @@ impl FlowSideState {
         self.lines.is_empty()
     }
 
-    /// Adds a record and returns its new part.
+    /// Adds a record. Returns which of its packets are new, and the waiting records that now have a position.
     pub(super) fn add_report(
         &mut self,
         report: &SideReport,
@@ -169,7 +171,7 @@ impl FlowSideState {
         news
     }
 
-    /// Keeps a record until its position is known.
+    /// Keeps a record until its position is known. If too many wait, the oldest is dropped.
     fn keep_waiting(&mut self, report: &SideReport) {
         // The totals of a meter continue from record to record, so its new record includes the waiting one.
         let mut unplaced = report.own.packets;
@@ -326,7 +328,7 @@ impl FlowSideState {
 
     /// Returns whether all packets that a record can cover lie long before or after each known line. The meter has seen
     /// the flow begin, so another meter's record of the same packets has a landmark in common with it. A collector that
-    /// was killed may receive records of an earlier life of a flow after those of later ones.
+    /// was killed may receive records of an earlier flow with the same key after those of a later one.
     fn is_apart_from_lines(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
         let margin_ns =
             if clocks.is_clock_offset_known(report.meter) { MIN_SILENCE_NS } else { MAX_CLOCK_DIFFERENCE_NS };

@@ -1,6 +1,6 @@
-//! Time spans for which the packets are known.
+//! Time spans of packets that are stored, or count as stored.
 
-/// Number of separate intervals: setting a clock leaves one on each side, and a clock may be set again.
+/// Maximum number of separate intervals: setting a clock leaves one on each side, and a clock may be set again.
 const MAX_INTERVALS: usize = 4;
 /// Longest silence inside of one interval.
 const MAX_SILENCE_IN_INTERVAL_NS: u64 = 1_500_000_000;
@@ -8,8 +8,8 @@ const MAX_SILENCE_IN_INTERVAL_NS: u64 = 1_500_000_000;
 /// The first and the last time of a span, in nanoseconds.
 pub(super) type TimeSpan = [u64; 2];
 
-/// Intervals of common time. After a clock was set, no packets are known between the last packet before and
-/// the first packet after the step.
+/// Up to four disjoint time intervals, in common time (see [`MeterClocks`](super::clocks::MeterClocks)). Several are
+/// needed, because setting a clock leaves a gap without packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SharedTimeIntervals {
     /// The intervals in order. An interval that ends at 0 is not used.
@@ -26,18 +26,18 @@ impl SharedTimeIntervals {
         self.spans().map(|span| span[1]).max().unwrap_or(0)
     }
 
-    /// Returns whether a time lies within.
+    /// Returns whether a time lies within one of the intervals.
     pub(super) fn contains(&self, at_ns: u64) -> bool {
         self.spans().any(|[from_ns, to_ns]| from_ns <= at_ns && at_ns <= to_ns)
     }
 
-    /// Returns whether an interval comes closer than a margin.
+    /// Returns whether one of the intervals comes within a margin of a span.
     pub(super) fn has_time_near(&self, [from_ns, to_ns]: TimeSpan, margin_ns: u64) -> bool {
         // An end of `u64::MAX` is an open one, see `SideReport::possible_packet_times`.
         self.spans().any(|span| from_ns <= span[1] + margin_ns && span[0] <= to_ns.saturating_add(margin_ns))
     }
 
-    /// Returns whether all of them lie within an interval, at least a margin away from its ends.
+    /// Returns whether all intervals lie within a span, farther than a margin from its ends.
     pub(super) fn is_within(&self, [from_ns, to_ns]: TimeSpan, margin_ns: u64) -> bool {
         self.spans().all(|span| from_ns + margin_ns < span[0] && span[1] + margin_ns < to_ns)
     }

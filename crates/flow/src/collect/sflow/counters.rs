@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// Maximum number of interfaces of one agent that are kept.
 const MAX_INTERFACES_PER_AGENT: usize = 1024;
-/// The part of a counter sample with the counters of every interface, and its length.
+/// Format number of the part of a counter sample that holds the generic counters of an interface.
 const GENERIC_COUNTERS_FORMAT: u32 = 1;
 
 /// Counters of one interface since it began, as in the MIB of RFC 2863; all wrap at their own width.

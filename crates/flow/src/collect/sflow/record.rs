@@ -133,7 +133,7 @@ impl SampleParts {
         let options = ParseOptions { depth: MAX_TUNNEL_DEPTH, fragments: 0, ..ParseOptions::default() };
         let mut packet = PacketInfo::default();
         let parsed = FrameParser::new(options).parse_frame_as(link, header, length, 0, 0, &mut packet);
-        // A packet that is no IP packet is no record here, and the sample still counts as read.
+        // A packet without IP makes no record, but its sample still counts as read.
         if parsed.is_ok() {
             self.parsed = Some(packet);
         }

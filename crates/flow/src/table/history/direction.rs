@@ -11,7 +11,7 @@ pub(super) const MAX_KEPT_LANDMARKS: usize = history::MAX_RECORD_LANDMARKS - 1;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ObservedLandmark {
     pub(super) content: u32,
-    /// [`FIRST`], and [`Landmark::alone_us`] up to half an hour.
+    /// The bit [`FIRST`], and [`Landmark::alone_us`] in the other bits, which hold up to 35 minutes.
     alone_us: u32,
     at_ns: u64,
     /// Totals of the direction up to it, at this meter.
@@ -49,8 +49,8 @@ pub(super) struct ObservedDirection {
 }
 
 impl ObservedDirection {
-    /// Returns whether the content number of a packet is smaller than that of the current landmark, so that meters which see the same
-    /// packets choose the same one. The first packet after a silence is never replaced.
+    /// Returns whether the content hash of a packet is smaller than that of the current landmark, so that meters
+    /// which see the same packets choose the same one. The first packet after a silence is never replaced.
     pub(super) const fn has_smaller_content(&self, packet: &PacketInfo) -> bool {
         let latest = &self.landmarks[0];
         packet.content < latest.content && !latest.is_first_packet()
@@ -125,7 +125,7 @@ impl ObservedDirection {
         Landmark { content: self.recent[0], kind, at_ns, alone_us, since: CountTotals::default() }
     }
 
-    /// Returns the history of the direction. Packets before `since_ns` are unknown.
+    /// Returns the history of the direction. Packets before `since_ns` are unknown to the meter; 0: it knows all.
     pub(super) fn to_history(self, since_ns: u64) -> DirectionHistory {
         let tell = |seen: ObservedLandmark| match seen.at_ns {
             0 => Landmark::default(),

@@ -40,7 +40,7 @@ pub(super) struct ExitCounts {
     pub(super) taken: u64,
     /// Frames that were refused because of their length.
     pub(super) refused: u64,
-    /// Frames that were dropped because the interface was down.
+    /// Frames that were dropped because the interface was down or gone, or its ring had stalled.
     pub(super) down: u64,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct LaneExit {
     ring: TxRing,
     stall_watch: StallWatch,
     mtu: LastKnownMtu,
-    /// Frames that were dropped because the interface was down or gone.
+    /// Frames that were dropped because the interface was down or gone, or its ring had stalled.
     down: u64,
     departures: Option<TapDepartureLog>,
 }
@@ -100,8 +100,8 @@ impl LaneExit {
         }
     }
 
-    /// Puts a frame that was due at `due_ns` into the ring. If the ring is full, kicks it a few times
-    /// before dropping the frame.
+    /// Puts a frame that was due at `due_ns` into the ring. If the ring is full, asks the kernel a few times to
+    /// send, before it drops the frame.
     pub(super) fn write_due_frame(
         &mut self,
         due_ns: u64,
@@ -122,8 +122,8 @@ impl LaneExit {
         self.fill_slot(0, write).map(drop)
     }
 
-    /// Fills the next slot; kicks a full ring up to `chances` times. Returns true if the frame is in the slot: a frame that
-    /// is too long for the interface is counted as refused and takes no slot.
+    /// Fills the next slot. If the ring is full, asks the kernel up to `chances` times to send. Returns true if the
+    /// frame is in the slot: a frame that is too long for the interface is counted as refused and takes no slot.
     fn fill_slot(
         &mut self,
         mut chances: u32,
@@ -145,8 +145,8 @@ impl LaneExit {
         Ok(self.ring.pending_frames() > pending)
     }
 
-    /// Asks the kernel to send the frames in the ring. Drops the frames that it cannot send because the
-    /// interface is down or gone.
+    /// Asks the kernel to send the frames in the ring. Drops the frames that the kernel has not taken if the
+    /// interface is down or gone, or the ring has stalled.
     pub(super) fn kick_ring(&mut self) {
         self.apply_current_mtu();
         if self.ring.pending_frames() == 0 {
@@ -166,7 +166,8 @@ impl LaneExit {
         }
     }
 
-    /// Kicks until every frame is taken, refused or dropped, or the far end has had enough time.
+    /// Asks the kernel to send until the ring is empty, for at most 1.5 s. That is longer than the stall timeout,
+    /// after which frames are dropped.
     pub(super) fn drain_ring(&mut self) {
         for _ in 0..MAX_DRAIN_POLLS {
             self.kick_ring();

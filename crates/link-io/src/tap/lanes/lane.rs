@@ -83,7 +83,7 @@ impl TapForwardingLane {
         self.finish_lane()
     }
 
-    /// Takes a batch of frames and forwards them; returns their number.
+    /// Takes a batch of frames, forwards and copies them, and publishes the counts; returns their number.
     fn poll_once(&mut self, offset: RealtimeOffset) -> usize {
         let trailer_of = self.has_trailer.then_some(self.direction);
         let Self { rx, out, tally, treatment, mirrors, filter, stations, completed, .. } = &mut *self;
@@ -203,7 +203,7 @@ fn split_or_complete_frame(frame: RawFrame<'_>, completed: &mut Vec<u8>, sink: &
     }
     completed.clear();
     completed.extend_from_slice(frame.bytes);
-    // A frame without a known checksum is passed on unchanged.
+    // If the checksum cannot be computed, the frame is passed on unchanged.
     let lacks_checksum = !foreign::complete_checksum(completed);
     sink(RawFrame { bytes: completed, lacks_checksum, ..frame });
 }

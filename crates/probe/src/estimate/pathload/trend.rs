@@ -3,6 +3,8 @@
 //! Two tests use the medians of groups of delays: how many medians are higher than the one before (PCT), and which
 //! share of all up and down movements remains as a rise at the end (PDT). Each test may miss what the other finds.
 //!
+//! A rise within the noise is level, whatever the tests say.
+//!
 //! Invariant: if the tests contradict each other, or if both are undecided, the trend is unclear.
 
 use crate::estimate::gaps::median;
@@ -17,7 +19,7 @@ pub(super) enum DelayTrend {
     Unclear,
 }
 
-/// Thresholds of the two tests, and how far around them nothing is said.
+/// Thresholds of the two tests, and the relative margin around a threshold in which its test is undecided.
 // pathload's thresholds 0.55 and 0.4: above 1.1 times means increasing, below 0.9 times means not.
 const PCT_THRESHOLD: f64 = 0.55;
 const PDT_THRESHOLD: f64 = 0.4;

@@ -13,7 +13,7 @@ pub(super) const FRAME_OFFSET: usize = VNET_HEADER_OFFSET + VNET_HEADER_BYTES;
 pub(super) const LENGTH_OFFSET: usize = 4;
 /// Offset in the slot of the field of `virtio_net_hdr` with the number of bytes to copy.
 pub(super) const COPIED_LENGTH_OFFSET: usize = VNET_HEADER_OFFSET + 2;
-/// More than this is not copied: the kernel may not find so much memory in one piece.
+/// Maximum number of bytes of a frame that are copied: the kernel may not find more memory in one piece.
 const MAX_COPIED: usize = 16_384;
 pub(super) const ETHERNET_HEADER: usize = 14;
 const VLAN_TAG_BYTES: usize = 4;

@@ -302,7 +302,8 @@ const ORDINARY_SOCKET_FAMILIES: &[u32] = &[
     libc::AF_NETLINK.cast_unsigned(),
 ];
 
-/// Terminals, blocking, bytes that wait in sockets, names and numbers of interfaces. Typing into a terminal (TIOCSTI) is not among them.
+/// Terminals, blocking, closing on exec, bytes that wait in sockets, names and numbers of interfaces, and requests to
+/// their drivers (SIOCETHTOOL; changes need CAP_NET_ADMIN). Typing into a terminal (TIOCSTI) is not among them.
 const ALLOWED_IOCTL_REQUESTS: &[u32] =
     &[0x5401, 0x5411, 0x5413, 0x541b, 0x5421, 0x5450, 0x5451, 0x8910, 0x8933, 0x8946];
 

@@ -17,7 +17,7 @@ pub struct FrameRun {
     pub step: u64,
     /// Number of the first frame.
     pub number: u64,
-    /// Frames stay unsent at or after this time.
+    /// At or after this time, no more frames of the run are sent.
     pub cutoff_ns: u64,
     pub count: u32,
     pub shape: u32,
@@ -35,7 +35,7 @@ pub struct RunProgress {
     pub failed: u64,
     /// Frames that were sent sooner after earlier frames than planned.
     pub ahead: u64,
-    /// Lag behind the schedule at an instant, in ns; zero if it is on time.
+    /// Lag behind the schedule at the time `lag_since_ns`, in ns; zero if the program is on time.
     pub lag_ns: u64,
     pub lag_since_ns: u64,
 }

@@ -31,11 +31,12 @@ pub struct FieldChange {
     /// Number of values before they repeat; 0 if they never do.
     pub count: u64,
     pub seed: u64,
-    /// The field's bits, from the right.
+    /// The field's bits, at the right end of the number.
     pub mask: u128,
-    /// Even offset in the frame of the window of 8 bytes (16 if `wide`) that holds the field.
+    /// Offset of the 8 bytes (16 if `wide`) of the frame that contain the field, called the window. The offset is even,
+    /// because checksums add words of 16 bits.
     pub at: u32,
-    /// Bits of the window after the field; 0 if wide.
+    /// Number of bits of the window after the field; 0 if wide.
     pub shift: u32,
     /// A window of 16 bytes.
     pub wide: bool,

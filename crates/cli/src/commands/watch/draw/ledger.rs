@@ -1,4 +1,4 @@
-//! The accounts of the ledger in three columns, in the order of a frame's way.
+//! The accounts of the ledger in three columns, in the order in which a frame passes them.
 
 use super::super::facts::{RunFacts, count_or_unmeasured};
 use super::{Theme, draw_line};

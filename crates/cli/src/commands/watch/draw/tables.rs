@@ -73,7 +73,7 @@ fn dash_text() -> String {
 
 fn stream_state_text(state: &str) -> String {
     match state {
-        // The API's word names the order, but the user wants to know the state of the stream.
+        // The API's word is that of the command `start`, but the user wants to know what the stream does.
         "started" => "sends".to_owned(),
         other => make_printable(other),
     }

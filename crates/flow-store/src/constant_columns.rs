@@ -1,0 +1,130 @@
+//! Columns with one value in all rows of a row group, encoded once.
+//!
+//! Most columns of flow records are constant: no VLAN, no tunnel, one exporter. The encoder of Parquet looks at each value several times, for
+//! statistics and for the dictionary. So the encoded column is kept, and is copied into the next row group with the same value in as many
+//! rows: row groups of a busy sink have all the same number of rows.
+//!
+//! Invariant: the bytes are those of the encoder.
+
+use super::encode::write_values;
+use bytes::Bytes;
+use packetrig_flow::element::{ElementKind, ElementValue};
+use parquet::column::writer::{ColumnCloseResult, get_column_writer};
+use parquet::errors::Result;
+use parquet::file::properties::WriterPropertiesPtr;
+use parquet::file::writer::{SerializedPageWriter, SerializedRowGroupWriter, TrackedWrite};
+use parquet::schema::types::ColumnDescPtr;
+use std::fmt;
+
+/// The last encoded column of each column of a table, by its position.
+#[derive(Default)]
+pub(crate) struct ConstantColumns {
+    encoded: Vec<Option<ConstantColumn>>,
+}
+
+struct ConstantColumn {
+    value: ElementValue<'static>,
+    rows: usize,
+    pages: Bytes,
+    close: ColumnCloseResult,
+}
+
+impl fmt::Debug for ConstantColumns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConstantColumns").field("columns", &self.encoded.len()).finish_non_exhaustive()
+    }
+}
+
+impl ConstantColumns {
+    /// Appends the column at `index` with this value in all rows.
+    pub(crate) fn append_column(
+        &mut self,
+        group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+        index: usize,
+        kind: ElementKind,
+        value: ElementValue<'static>,
+        rows: usize,
+        how: (ColumnDescPtr, WriterPropertiesPtr),
+    ) -> Result<()> {
+        if self.encoded.len() <= index {
+            self.encoded.resize_with(index + 1, || None);
+        }
+        let known = self.encoded[index].take().filter(|known| known.value == value && known.rows == rows);
+        let column = known.map_or_else(|| ConstantColumn::encode(kind, value, rows, how), Ok)?;
+        let done = group.append_column(&column.pages, column.close.clone());
+        self.encoded[index] = Some(column);
+        done
+    }
+}
+
+impl ConstantColumn {
+    fn encode(
+        kind: ElementKind,
+        value: ElementValue<'static>,
+        rows: usize,
+        (column, properties): (ColumnDescPtr, WriterPropertiesPtr),
+    ) -> Result<Self> {
+        let mut pages = TrackedWrite::new(Vec::new());
+        let mut writer =
+            get_column_writer(column, properties, Box::new(SerializedPageWriter::new(&mut pages)));
+        write_values(&mut writer, kind, std::iter::repeat_n(value, rows), None)?;
+        let close = writer.close()?;
+        Ok(Self { value, rows, pages: Bytes::from(pages.into_inner()?), close })
+    }
+}
+
+/// The value of all rows, if they have the same one. Other fields of records differ in most records that have any, so only their absence
+/// counts: an empty word.
+pub(crate) fn constant_value<'a>(
+    mut values: impl Iterator<Item = ElementValue<'a>>,
+) -> Option<ElementValue<'static>> {
+    let first = static_value(values.next()?)?;
+    values.all(|value| static_value(value) == Some(first)).then_some(first)
+}
+
+fn static_value(value: ElementValue<'_>) -> Option<ElementValue<'static>> {
+    Some(match value {
+        ElementValue::Number(number) => ElementValue::Number(number),
+        ElementValue::Address(address) => ElementValue::Address(address),
+        ElementValue::Mac(mac) => ElementValue::Mac(mac),
+        ElementValue::Word(word) => ElementValue::Word(word),
+        ElementValue::Flag(flag) => ElementValue::Flag(flag),
+        ElementValue::Fields(fields) if fields.is_empty() => ElementValue::Word(""),
+        ElementValue::Fields(_) => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::columns::ExporterRow;
+    use crate::encode::{WritableTable, append_flows};
+    use crate::sample::{foreign_record, record};
+    use crate::{RecordMaker, constant_columns::ConstantColumns};
+
+    fn file(known: &mut ConstantColumns, rows: &[ExporterRow]) -> Vec<u8> {
+        let mut file = WritableTable::Flows.open_writer().unwrap();
+        append_flows(&mut file, rows, known).unwrap();
+        file.finish().unwrap();
+        std::mem::take(file.inner_mut())
+    }
+
+    #[test]
+    fn copied_columns_have_the_bytes_of_encoded_ones() {
+        let mut known = ConstantColumns::default();
+        for (number, count) in [(1, 500), (1, 500), (2, 500), (1, 499), (1, 500)] {
+            for foreign in [false, true] {
+                let mut record = if foreign { foreign_record(number) } else { record(number) };
+                let rows: Vec<_> = (0..count)
+                    .map(|source_port| {
+                        record.key.source_port = source_port;
+                        ExporterRow { record: record.clone(), source: RecordMaker::default() }
+                    })
+                    .collect();
+                assert!(
+                    file(&mut known, &rows) == file(&mut ConstantColumns::default(), &rows),
+                    "{number} {count}"
+                );
+            }
+        }
+    }
+}
