@@ -16,9 +16,9 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 impl AlertArgs {
-    /// Reads the rules, which come with their own target beside the stores of records.
+    /// Reads the rules and the names, and returns a target that watches records by them; `None` without `--alerts`.
     ///
-    /// `is_live`: records arrive while their flows end, and do not come from files.
+    /// `is_live` is true if records arrive as flows end, and false if they come from files.
     pub(crate) fn to_target(
         &self,
         is_live: bool,
@@ -68,7 +68,7 @@ fn event_line(event: &AlertEvent) -> String {
     line.to_string()
 }
 
-/// A time of UTC as RFC 3339 has it.
+/// Formats a time (nanoseconds since 1970) in UTC, as in RFC 3339.
 fn time_text(at_ns: u64) -> String {
     Timestamp::from_nanosecond(i128::from(at_ns)).unwrap_or(Timestamp::MAX).to_string()
 }
@@ -90,14 +90,14 @@ fn counts_row(counts: &AlertCounts) -> Vec<String> {
     std::iter::once(alert.clone()).chain(numbers.map(|&number| format_count(number))).collect()
 }
 
-/// The counts of all rules for scrapers; empty without rules.
+/// The counts of all rules as Prometheus metrics; empty without rules.
 pub(crate) fn metrics_text(prefix: &'static str, counts: &[AlertCounts]) -> String {
     let metrics: [(&str, &str, fn(&AlertCounts) -> u64); 5] = [
         ("raised_total", "Alerts that were raised.", |one| one.raised),
         ("active", "Alerts that are active.", |one| one.active),
         ("late_records_total", "Records that came after their window was judged.", |one| one.late_records),
-        ("future_records_total", "Records that lie in the future.", |one| one.future_records),
-        ("left_out_total", "Alerts beyond the number that may be active.", |one| one.left_out),
+        ("future_records_total", "Records not counted: too far in the future.", |one| one.future_records),
+        ("left_out_total", "Alerts that were not raised: too many were active.", |one| one.left_out),
     ];
     let mut text = MetricsText::with_prefix(prefix);
     // Without rules there are no metrics, and no names of them either.

@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// The catalogue in a directory. It is opened by the first query after it was created.
+/// The catalogue in a directory. The first query that finds it opens it, and later queries use the same connection.
 #[derive(Debug)]
 pub(crate) struct CatalogueArchive {
     /// `None` stands for the default directory.
@@ -46,7 +46,7 @@ impl CatalogueArchive {
         open.as_ref().map(|catalogue| question(catalogue).map_err(refusal_from_store_error)).transpose()
     }
 
-    /// Queries the catalogue for the result `id`. Without a catalogue, the result is unknown.
+    /// Queries the catalogue, like [`Self::with_catalogue`]. Without a catalogue, the error names `id` as unknown.
     fn with_existing_catalogue<T>(
         &self,
         id: &str,
@@ -56,7 +56,7 @@ impl CatalogueArchive {
             .ok_or_else(|| refusal_from_store_error(StoreError::Unknown(id.to_owned())))
     }
 
-    /// The run or method with this id, or the newest for `last`.
+    /// Finds the run or method by its id, the beginning of its id, or its name; `last` is the newest one.
     fn find_stored_result(&self, id: &str) -> Result<StoredSummary, ViewRefusal> {
         self.with_existing_catalogue(id, |catalogue| find_by_id(catalogue, id))
     }
@@ -70,8 +70,8 @@ impl CatalogueArchive {
 
     /// Makes the page of a stored result that has no page in its directory.
     fn render_result_page(&self, stored: &StoredSummary) -> Result<String, ViewRefusal> {
-        // This opens a separate connection, because it reads and draws a whole result. Only results of earlier
-        // versions, and results that were kept without a page, need this.
+        // This opens a separate connection, so that other viewers need not wait while a whole result is read and
+        // drawn. Only results of earlier versions, and results that were stored without a page, need this.
         let own =
             open_catalogue_to_read(self.place.as_deref()).map_err(|error| refusal_from_error(&error))?;
         let own = own.ok_or_else(|| refusal_from_store_error(StoreError::Unknown(stored.id().to_owned())))?;
@@ -102,7 +102,7 @@ fn missing_result_refusal(id: &str) -> ViewRefusal {
     ViewRefusal::Unknown(format!("{id} has no result yet"))
 }
 
-/// The run or method with this id, or the newest for `last`.
+/// Finds the run or method by its id, the beginning of its id, or its name; `last` is the newest one.
 fn find_by_id(catalogue: &RunCatalogue, id: &str) -> Result<StoredSummary, StoreError> {
     if id != "last" {
         return catalogue.find_stored_result(id);
@@ -150,7 +150,7 @@ impl ResultArchive for CatalogueArchive {
         let stored = self.find_stored_result(id)?;
         let page = stored.directory().join(files::PAGE);
         match fs::read_to_string(&page) {
-            // An earlier version made this result, or it was kept without its page. Any other error is shown:
+            // An earlier version made this result, or it was stored without its page. Any other error is shown:
             // making the page again would hide a broken disk.
             Err(error) if error.kind() == ErrorKind::NotFound => self.render_result_page(&stored),
             read => {

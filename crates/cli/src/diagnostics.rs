@@ -6,10 +6,11 @@ use packetrig_plan::{PlanProblem, ProblemSeverity};
 
 /// Maximum number of problems in the text output; JSON output has all of them.
 const MAX_SHOWN_PROBLEMS: usize = 50;
-/// A longer line is not shown: only programs write such documents, and the path says where the problem is.
+/// Lines with more bytes than this are not quoted: only programs write such documents, and the path says where the
+/// problem is.
 const MAX_LINE_CHARACTERS: usize = 400;
 
-/// A document under its name, to quote from.
+/// A document and its name, for messages that quote its lines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuotedDocument<'a> {
     /// File name, or a description such as `standard input`.
@@ -17,7 +18,8 @@ pub(crate) struct QuotedDocument<'a> {
     pub(crate) text: &'a str,
 }
 
-/// Renders every problem with its source line, then the number of the problems that are not shown.
+/// Renders the first `MAX_SHOWN_PROBLEMS` problems, each with its source line if that can be quoted, then the number of
+/// the other problems.
 pub(crate) fn render_problems(
     source: QuotedDocument<'_>,
     problems: &[PlanProblem],
@@ -88,7 +90,7 @@ fn format_problem_in_one_line(name: &str, problem: &PlanProblem) -> String {
     format!("{name}{place}: {}\n", problem_title(problem))
 }
 
-/// Returns true if the lines around the span can be shown: it lies in the text, and they are short enough to read.
+/// Returns true if the lines around the span can be quoted: the span lies in the text, and the lines are short enough.
 fn is_quotable(text: &str, (start, end): (usize, usize)) -> bool {
     // `get` is `None` also for a span that begins or ends within a character.
     let Some((before, after)) = text.get(..start).zip(text.get(end..)).filter(|_| start <= end) else {

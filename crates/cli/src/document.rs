@@ -6,7 +6,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Size limit, above the largest plan that the `plan` crate accepts. Reading must stop also for a file without end, such as `/dev/zero`.
+/// Largest plan that is read, in bytes: more than the `plan` crate accepts. The limit also stops the reading of a file
+/// without end, such as `/dev/zero`.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// A plan's text and its origin.

@@ -21,7 +21,7 @@ pub(crate) enum Error {
     /// A file that was named cannot be read.
     #[error("cannot read {name}")]
     ReadFile { name: String, source: io::Error },
-    /// The plan has errors; they are already shown in full.
+    /// The plan has errors. `show_error` prints them in full before this message.
     #[error("{name} cannot be run: {tally}")]
     BadPlan {
         /// File name, or a description such as `standard input`.
@@ -29,7 +29,7 @@ pub(crate) enum Error {
         /// Every problem with its source line.
         shown: String,
         tally: String,
-        /// The plan itself, or this machine.
+        /// The party at fault: the plan itself, or this machine.
         blame: Blame,
     },
     /// A location that fits neither this machine nor a fleet.
@@ -41,13 +41,15 @@ pub(crate) enum Error {
     /// Wrong usage that the parser of the command line cannot find.
     #[error("{0}")]
     Usage(String),
-    /// Results could not be written.
+    /// A file or an output could not be written.
     #[error("cannot write {what}")]
     Write { what: String, source: io::Error },
+    /// The page of a finished report could not be shown.
+    #[error("cannot open {page} with {program}: {why}; the report is complete")]
+    OpenPage { page: String, program: &'static str, why: String },
     /// The supervisor of an agent could not start its worker.
     #[error("cannot start the worker process of the agent")]
     StartWorker(#[source] io::Error),
-    /// See [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
     #[error(transparent)]
@@ -72,7 +74,7 @@ pub(crate) enum Error {
     Program(#[from] packetrig_program::Error),
     #[error(transparent)]
     Store(#[from] packetrig_store::Error),
-    /// The directory of the catalogue cannot be written.
+    /// The catalogue cannot be opened, or a result cannot be stored in its directory.
     #[error("{0}; choose a writable directory with --store")]
     UnusableStore(packetrig_store::Error),
     /// Options of a test method that cannot be run.
@@ -105,7 +107,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Makes the error for a named file that cannot be read.
+    /// Makes the error for a file that the user named and that cannot be read.
     pub(crate) fn unreadable_file(file: &Path, source: io::Error) -> Self {
         Self::ReadFile { name: file.display().to_string(), source }
     }
@@ -129,7 +131,7 @@ impl Error {
             Self::BadPlan { blame, .. } => *blame,
             Self::Usage(_) | Self::MethodOptions(_) => Blame::Usage,
             // The plan is valid, but it names a thing that this machine or the fleet lacks now.
-            Self::NoSuchPlace { .. } => Blame::World,
+            Self::NoSuchPlace { .. } | Self::OpenPage { .. } => Blame::World,
             Self::Write { source, .. } | Self::StartWorker(source) => Blame::from_io(source),
             Self::Kernel(error) => error.blame(),
             Self::Server(error) => error.blame(),

@@ -70,7 +70,7 @@ fn format_total(stream: &StreamExplanation) -> String {
 
 fn format_port(port: &PortExplanation) -> String {
     let (sends, receives) = port.streams;
-    // The speed of a link limits layer 1: preambles and gaps take their share.
+    // The share is that of layer 1, because preambles and inter-frame gaps take time on the link, too.
     let share = port.speed.map_or_else(
         || "of a link of unknown speed".to_owned(),
         |speed| {

@@ -3,7 +3,7 @@
 use packetrig_units::Nanos;
 use std::str::FromStr;
 
-/// Number of frames that each fault hits.
+/// Faults of the reference device: the number of frames that each fault hits, and a delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FaultShares {
     pub(crate) drop: u32,

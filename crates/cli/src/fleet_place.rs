@@ -87,7 +87,7 @@ impl FleetPresence {
         })
     }
 
-    /// The rows with their current ages, if no program has listened since.
+    /// Returns the rows with their ages now: the age of this state is added to the age of each last hello.
     pub(crate) fn with_current_ages(self) -> Vec<MemberRow> {
         let age = self.age();
         self.nodes.into_iter().map(|row| row.with_added_age(age)).collect()
@@ -95,7 +95,7 @@ impl FleetPresence {
 }
 
 impl FleetPlace {
-    /// The named directory, or the default one.
+    /// The directory of `--fleet`, otherwise of `$PACKETRIG_FLEET`, otherwise the default one.
     pub(crate) fn from_arguments(arguments: &args::FleetPlace) -> Result<Self, Error> {
         let named = arguments
             .fleet_directory
@@ -136,7 +136,7 @@ impl FleetPlace {
         drop(private_files::replace_file(&self.health_file(), text));
     }
 
-    /// Reads the saved state of the message server, if `fleet up` ever ran here.
+    /// Reads the saved state of the message server; `None` if `fleet up` has saved none, or if the file is damaged.
     pub(crate) fn read_broker_health(&self) -> Option<BrokerHealth> {
         // A damaged file is like none: the next check of `fleet up` replaces it.
         serde_json::from_str(&fs::read_to_string(self.health_file()).ok()?).ok()
@@ -153,7 +153,7 @@ impl FleetPlace {
         private_files::replace_file(&self.presence_file(), text)
     }
 
-    /// Reads the saved state of the nodes, if `fleet up` ever ran here.
+    /// Reads the saved state of the nodes; `None` if `fleet up` has saved none, or if the file is damaged.
     pub(crate) fn read_presence(&self) -> Option<FleetPresence> {
         serde_json::from_slice(&fs::read(self.presence_file()).ok()?).ok()
     }
@@ -193,7 +193,8 @@ impl FleetPlace {
         serde_json::from_str(&text).map_err(|error| Error::Usage(format!("{name} is damaged: {error}")))
     }
 
-    /// Reads the nodes of the fleet with their last hellos. If the file cannot be read, controllers learn its content again.
+    /// Reads the nodes of the fleet with their last hellos. If the file of hellos cannot be read, the roster has none,
+    /// and controllers learn them again.
     pub(crate) fn read_roster(&self) -> Result<FleetRoster, Error> {
         let file = self.0.join("nodes.json");
         // Without this file only the last hellos are missing: the authority has the list of the fleet's nodes.

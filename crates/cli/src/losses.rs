@@ -20,8 +20,8 @@ pub(crate) fn sink_losses(kept: &KeptCounts) -> RecordLosses {
     losses
 }
 
-/// Exit code of a command whose outputs have these losses. The disk, the kernel or a peer is to blame for an output that failed. If
-/// outputs work, but records came faster than they took them or did not fit their format, the result is incomplete.
+/// Exit code of a command whose outputs have these losses. If an output failed, the disk, the kernel or a peer is to
+/// blame. With any other loss the result is incomplete: for example, a queue was full, or records did not fit a format.
 pub(crate) fn losses_exit(losses: &RecordLosses) -> CommandExit {
     if losses.has_failure() {
         CommandExit::World

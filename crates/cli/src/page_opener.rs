@@ -13,10 +13,10 @@ const BROWSER_OPENER_PROGRAM: &str = "xdg-open";
 pub(crate) struct PageOpener(PathBuf);
 
 impl PageOpener {
-    /// Finds the program. Called before a run, so that a missing program does not fail after it.
+    /// Finds the program in `$PATH`. Called before a run, so that a missing program is reported before the run.
     pub(crate) fn find_program() -> Result<Self, Error> {
         let path = env::var_os("PATH").unwrap_or_default();
-        // The program is searched in PATH now; starting it as a test is only possible after the run.
+        // The program is only searched for. It cannot be started as a test, because the page does not exist yet.
         let found = env::split_paths(&path)
             .map(|directory| directory.join(BROWSER_OPENER_PROGRAM))
             .find(|file| file.is_file());
@@ -28,17 +28,15 @@ impl PageOpener {
         })
     }
 
-    /// Opens a page. The program starts the browser and ends.
+    /// Opens a page and waits for the program, which normally starts the browser and ends.
     pub(crate) fn open_page(&self, page: &Path) -> Result<(), Error> {
         // Standard output has the results of the command; the program must not write to it.
         let status = Command::new(&self.0).arg(page).stdin(Stdio::null()).stdout(Stdio::null()).status();
-        let status = status.map_err(|source| Error::Write {
-            what: format!("{} to a browser with {BROWSER_OPENER_PROGRAM}", page.display()),
-            source,
-        })?;
-        if status.success() {
-            return Ok(());
-        }
-        Err(Error::Usage(format!("{BROWSER_OPENER_PROGRAM} could not open {} ({status})", page.display())))
+        let why = match status {
+            Ok(status) if status.success() => return Ok(()),
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        Err(Error::OpenPage { page: page.display().to_string(), program: BROWSER_OPENER_PROGRAM, why })
     }
 }

@@ -36,8 +36,8 @@ enum ProgressView {
 }
 
 impl RunProgressLine {
-    /// Creates a view: a bar if standard error is a terminal, otherwise printed lines. `planned` is the time that
-    /// senders will send, if the plan has an end.
+    /// Creates a view: nothing if `quiet`, a bar if standard error is a terminal, otherwise printed lines. `planned` is
+    /// the time that senders will send, if the plan has an end.
     pub(crate) fn new(quiet: bool, planned: Option<Nanos>) -> Self {
         let view = match quiet {
             true => ProgressView::Nothing,
@@ -63,7 +63,7 @@ impl RunProgressLine {
         }
     }
 
-    /// Takes new cumulative counts of a node and shows them when a line is due.
+    /// Takes new cumulative counts of a node. A bar shows them at once; otherwise a line is printed when it is due.
     pub(crate) fn show_counters(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
         self.totals.set_node_sample(node, at, sample);
         let elapsed = self.started.map_or(Nanos::ZERO, |started| at.since(started));
@@ -87,7 +87,7 @@ impl RunProgressLine {
         }
     }
 
-    /// Prints a line that stays.
+    /// Prints a line that later progress does not replace; nothing if the view is quiet.
     pub(crate) fn print_line(&self, text: &str) {
         match &self.view {
             ProgressView::Nothing => {}
@@ -96,7 +96,7 @@ impl RunProgressLine {
         }
     }
 
-    /// Removes the line before results are printed.
+    /// Removes the bar before results are printed. Printed lines stay.
     pub(crate) fn clear_line(self) {
         if let ProgressView::Bar(bar) = self.view {
             bar.finish_and_clear();

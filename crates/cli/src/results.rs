@@ -11,6 +11,7 @@ mod whole;
 use crate::identity;
 use crate::output::TextStyle;
 use merged::{ReportRemark, merge_remarks};
+use packetrig_report::StreamReport;
 use packetrig_report::{RunReport, RunVerdict};
 use std::collections::HashSet;
 
@@ -49,9 +50,8 @@ pub(crate) fn render_report(report: &RunReport, style: TextStyle) -> String {
 
 fn format_headline(report: &RunReport, style: TextStyle) -> String {
     let sending = match report.sending {
+        Some(_) if has_certainly_sent_nothing(report) => "nothing was sent".to_owned(),
         Some(time) => format!("sent for {time}"),
-        // This is certain only if every node has reported: a missing node may have sent frames.
-        None if report.coverage.is_full() => "nothing was sent".to_owned(),
         None => "no node has reported its sent frames".to_owned(),
     };
     let name = if report.name.is_empty() { String::new() } else { format!(" \"{}\"", report.name) };
@@ -62,6 +62,13 @@ fn format_headline(report: &RunReport, style: TextStyle) -> String {
         report.outcome.state(),
         report.seed
     )
+}
+
+/// Returns true for a run with streams whose nodes have all reported, none of them a frame: a missing node may have sent frames.
+fn has_certainly_sent_nothing(report: &RunReport) -> bool {
+    let sent = |stream: &StreamReport| stream.sent.as_ref().map(|sent| sent.frames);
+    let streams = &report.streams;
+    report.coverage.is_full() && !streams.is_empty() && streams.iter().all(|stream| sent(stream) == Some(0))
 }
 
 fn format_verdict(report: &RunReport, style: TextStyle) -> String {

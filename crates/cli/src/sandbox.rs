@@ -10,12 +10,12 @@ use crate::error::Error;
 use crate::output::print_remark;
 use packetrig_sys::sandbox::{self, ProcessCapabilities};
 
-/// Leaves a supervisor the capabilities that its worker starts with.
+/// Leaves an agent's supervisor only the capabilities that its worker starts with, unless the sandbox is off.
 pub(crate) fn limit_supervisor_rights(flags: &SandboxFlags, has_namespaces: bool) -> Result<(), Error> {
     Ok(packetrig_program::sandbox::limit_rights(flags, needs::supervisor_capabilities(has_namespaces))?)
 }
 
-/// Leaves `fleet up` only these capabilities.
+/// Leaves `fleet up` only these capabilities, and prints those that the kernel then reports.
 pub(crate) fn limit_broker_rights(kept: ProcessCapabilities) -> Result<(), Error> {
     sandbox::limit_rights(kept)?;
     // The rights are read from the kernel, for all threads: packetrig prints the rights that the kernel enforces.

@@ -1,4 +1,4 @@
-//! Reads secret keys from files: every user of a machine can read command lines.
+//! Reads secret keys from files. They are not arguments, because every user of a machine can read command lines.
 
 use crate::error::Error;
 use packetrig_sys::private_files;
@@ -8,7 +8,8 @@ use std::str::FromStr;
 /// Size limit of a file with a key.
 const MAX_KEY_FILE_BYTES: u64 = 256;
 
-/// Reads the key of an option from its file. Refuses a key in place of the file, without repeating it.
+/// Reads the key of `option` from a file that only this user and root may read. If the user has given the key itself in
+/// place of the file, the error does not repeat it.
 pub(crate) fn read_secret_key<K: FromStr<Err = String>>(option: &str, path: &Path) -> Result<K, Error> {
     let name = path.display();
     if name.to_string().parse::<K>().is_ok() {

@@ -2,14 +2,15 @@
 
 const SPARKLINE_BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Renders the last `most` values, the least as the lowest block and the greatest as the highest; a blank stands for an unknown value.
+/// Renders the last `most` values, the least as the lowest block and the greatest as the highest. A blank stands for an
+/// unknown value.
 pub(crate) fn render_sparkline(values: &[Option<f64>], most: usize) -> String {
     let shown = &values[values.len().saturating_sub(most)..];
-    // Infinite values and NaN are left out, because no other value would be visible beside them.
+    // Infinite values and NaN become blanks: beside them, all other values would have the same height.
     let known = || shown.iter().flatten().copied().filter(|value| value.is_finite());
     let least = known().fold(f64::INFINITY, f64::min);
     let span = known().fold(f64::NEG_INFINITY, f64::max) - least;
-    // Without a change, all values are blocks of middle height.
+    // If all values are equal, they become blocks of middle height.
     let finite = shown.iter().map(|value| value.filter(|value| value.is_finite()));
     let shares = finite.map(|value| value.map(|value| if span > 0.0 { (value - least) / span } else { 0.5 }));
     shares.map(|share| share.map_or(' ', choose_block_character)).collect()

@@ -1,4 +1,5 @@
-//! Speeds of the links in a plan, if their drivers report them. Needs no rights and never fails.
+//! Speeds of the links in a plan, if their drivers report them. Never fails: a speed that cannot be read is unknown. In
+//! another network namespace, reading it needs CAP_SYS_ADMIN.
 
 use packetrig_plan::{Plan, PortLocation};
 use packetrig_sys::ethtool::EthtoolCalls;
@@ -16,7 +17,8 @@ fn link_speed(location: &PortLocation) -> Option<BitRate> {
     Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
 }
 
-/// Time that the plan's senders send; `None` if one sends until it is stopped, or if the time depends on an unknown speed.
+/// Time that the plan's senders send; `None` if one sends until it is stopped, if the time depends on an unknown speed,
+/// or if the plan does not fit the links.
 pub(crate) fn sending_time(plan: &Plan) -> Option<Nanos> {
     // Errors are ignored: this time is only for the progress line, and the run reports problems itself.
     let bound = plan.clone().bind_to_links(&port_speeds(plan)).ok()?;

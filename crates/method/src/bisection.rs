@@ -1,9 +1,9 @@
 //! Binary search with loss verification (ETSI GS NFV-TST 009, 12.3.3).
 //!
-//! [`Bisection`] searches the highest value that passes: a load, or the number of frames of a burst. It tries the maximum
-//! first. A value passes if one of its trials passes, or as many as [`BisectionOptions::passes`] requires. A value that
-//! failed is tried again, because a single loss may be an accident, unless its loss is above
-//! [`BisectionOptions::hopeless_loss`].
+//! [`Bisection`] searches for the highest value that passes: a load, or the number of frames of a burst. It tries the
+//! maximum first. A value passes if one of its trials passes, or as many as [`BisectionOptions::passes`] requires. A
+//! value is tried again after a failed trial, because a single loss may be an accident, unless the device's loss is
+//! above [`BisectionOptions::hopeless_loss`].
 //!
 //! [`BisectionMethod`] searches a load with it.
 
@@ -14,12 +14,12 @@ pub use method::{BisectionMethod, BisectionPlan, BisectionPlanError, BisectionRe
 use crate::{BoundCause, Load, TrialResult};
 use std::fmt;
 
-/// A kind of value that [`Bisection`] searches.
+/// A kind of value that [`Bisection`] searches for.
 pub trait SearchedValue: Copy + PartialOrd + fmt::Debug {
     /// Zero. No trial is made with this value.
     const NOTHING: Self;
 
-    /// The value in the middle, rounded down.
+    /// The value in the middle; a whole number is rounded down.
     fn middle_between(low: Self, high: Self) -> Self;
 
     /// Returns `high - low`, or 0 if `low` is above `high`.
@@ -73,14 +73,14 @@ pub struct BisectionOptions<V> {
     pub resolution: V,
     /// The search also ends when its bounds are no further apart than this many thousandths of the upper one.
     pub relative_resolution_permille: u32,
-    /// Trials of a value before it counts as failed: `max(r)` of TST 009. 1 is a plain binary search, and so is 0.
+    /// Failed trials after which a value counts as failed: `max(r)` of TST 009. 1 (or 0) is a plain binary search.
     pub tries: u32,
     /// Trials of a value that must pass before the value has passed. With 1 try, a single failed trial is enough for the
     /// value to fail. 0 means 1.
     pub passes: u32,
     /// A trial passes if its loss ratio is not above this.
     pub accepted_loss: f64,
-    /// A value with a loss ratio above this is not tried again: `z` of TST 009.
+    /// A value with a loss ratio above this is not tried again, unless the loss may be due to the rig: `z` of TST 009.
     pub hopeless_loss: f64,
 }
 
@@ -137,8 +137,8 @@ pub struct Bisection<V> {
 const LOAD_HEADROOM_FACTOR: f64 = 1.1;
 
 impl Bisection<f64> {
-    /// Takes the result of a trial at a load. If the rig could send only a part of that load, the search stays below the
-    /// load that the rig could send, and its resolution becomes finer in proportion.
+    /// Takes the result of a trial at a load. If the rig sent less than half of the frames, the search stays below the
+    /// load that the rig sent, plus a margin, and its resolution becomes finer in proportion.
     pub fn on_load_result(&mut self, result: &TrialResult) {
         let ceiling = result.sent_load_if_beyond_rig();
         self.apply_trial(result.loss_share(), result.rig_fault.is_some(), ceiling.is_some());

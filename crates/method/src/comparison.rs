@@ -90,7 +90,8 @@ impl ComparisonMethod {
         Self { options, is_second_first, trials: Vec::new() }
     }
 
-    /// Returns pair, load and device of a trial. Trials are ordered by pair, then by load, then by first and second device.
+    /// Returns pair, load and device of a trial. Trials are ordered by pair, then by load, then by the drawn order of
+    /// the devices.
     fn locate_trial(&self, trial: usize) -> Option<TrialPlace> {
         // `new` accepts an empty list of loads, so this must not divide by zero.
         let loads = self.options.loads.len().max(1);

@@ -42,7 +42,7 @@ fn student_quantile(degrees: u32) -> f64 {
     z + first / n + second / n.powi(2) + third / n.powi(3)
 }
 
-/// Confidence interval of a mean, for values that are about normal. `None` for fewer than two values.
+/// Confidence interval of a mean, for values that are nearly normally distributed. `None` for fewer than two values.
 pub fn mean_interval(sample: &crate::SampleStatistics) -> Option<ConfidenceInterval> {
     // A single value has no standard deviation, so it has no interval.
     let degrees = sample.count.checked_sub(1).filter(|degrees| *degrees > 0)?;

@@ -94,7 +94,7 @@ impl MethodOptions {
     }
 
     /// Returns the lowest and the highest cost over several simulated devices. Repeats of trials that the rig
-    /// cannot sustain are additional.
+    /// cannot sustain are not included; see [`CostRange::with_repeats`].
     pub fn estimate_cost(&self) -> Result<CostRange, MethodOptionsError> {
         self.remaining_cost(&self.start_method()?)
     }
@@ -136,7 +136,7 @@ impl MethodOptions {
     }
 }
 
-/// Returns the trials that a method still orders.
+/// Returns the trials that a method still orders, at most [`MAX_TRIALS`].
 fn rehearse_method(mut method: StartedMethod, mut device: SimulatedDevice) -> Vec<TrialRequest> {
     let mut orders = Vec::new();
     while let Some(order) = method.next_trial_request().filter(|_| orders.len() < MAX_TRIALS) {

@@ -104,7 +104,7 @@ fn build_bounds_figure(
     cause: BoundCause,
 ) -> ReportFigure {
     let lower = lower.map(Load::frames_per_second);
-    // If no load passed, the device carries nothing, and 0 is a value. Only a bound of the rig hides it.
+    // If no load passed, the device forwards nothing, so the value is 0. There is no value if the rig set the bound.
     let value = Some(lower.unwrap_or(0.0)).filter(|_| cause != BoundCause::Rig);
     // The true value is between the two bounds, so it may be this much above the value.
     let doubt = lower.zip(upper).map(|(lower, upper)| upper.frames_per_second() - lower);
@@ -121,7 +121,7 @@ fn list_goal_figures(result: &GoalResult) -> Vec<ReportFigure> {
         result.cause,
     );
     let conditional = result.conditional_throughput.map(Load::frames_per_second);
-    // The rig set the bound, so the device may forward more.
+    // If the rig set the bound, the device may forward more, so the value is unknown.
     let known = conditional.filter(|_| result.cause != BoundCause::Rig);
     let conditional = higher_is_better_figure("conditional-throughput", subject, known, RATE_UNIT);
     vec![clear_value_unless(result.is_reached, bound), clear_value_unless(result.is_reached, conditional)]
@@ -173,7 +173,7 @@ fn list_loss_share_figures(result: &LossShareResult) -> Vec<ReportFigure> {
             lower_is_better_figure("runs-with-loss", subject, percent, "%").with_uncertainty(doubt)
         })
         .collect();
-    // If the lowest rate lost frames, the device carries no rate without loss, and 0 is a value.
+    // If the lowest rate lost frames, no tested rate was without loss, so the value is 0.
     let highest = result.highest_lossless_frames_per_second.map_or(0.0, Load::frames_per_second);
     let known = Some(highest).filter(|_| result.is_highest_lossless_known());
     figures.push(higher_is_better_figure("highest-rate-without-loss", String::new(), known, RATE_UNIT));

@@ -1,7 +1,7 @@
 //! The journal of a method: its options, then each trial as one line of JSON.
 //!
-//! A method that was interrupted, by Ctrl-C or a crash, resumes from its replayed journal. A partial last line is ignored;
-//! an unreadable line in the middle is an error.
+//! A method that was interrupted, by Ctrl-C or a crash, resumes from its replayed journal. A last line without a
+//! newline is ignored if it cannot be read; any other unreadable line is an error.
 
 use crate::{TrialRequest, TrialResult};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

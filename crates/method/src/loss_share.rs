@@ -42,7 +42,7 @@ impl LossShareOptions {
     }
 }
 
-/// Returns whether a rate is named twice: the runs of both would count for the first one.
+/// Returns whether a rate is named twice. The result would then have two rows for it, each with its own runs.
 fn has_repeated_loads(rates: &[Load]) -> bool {
     rates.iter().enumerate().any(|(at, rate)| rates[..at].contains(rate))
 }
@@ -98,7 +98,8 @@ impl LossShareOptions {
         }
     }
 
-    /// Returns rates from the lowest to the highest; the highest is always included.
+    /// Returns rates from the lowest to the highest; the highest is always included. Without a positive step, or if
+    /// `lowest` is above `highest`, it is the only one. There are at most 100 002 rates.
     pub fn stepped_rates(lowest: Load, highest: Load, step: Load) -> Vec<Load> {
         let [low, high, step] = [lowest, highest, step].map(Load::frames_per_second);
         if step <= 0.0 || low > high {
@@ -117,8 +118,8 @@ impl LossShareOptions {
 
 impl LossShareResult {
     /// True if a run at the next rate above
-    /// [`highest_lossless_frames_per_second`](Self::highest_lossless_frames_per_second) lost frames, or if that rate
-    /// is the highest tested one. Otherwise the device may carry more without loss.
+    /// [`highest_lossless_frames_per_second`](Self::highest_lossless_frames_per_second) lost frames, or if no higher
+    /// rate was tested. Otherwise the device may carry more without loss.
     pub fn is_highest_lossless_known(&self) -> bool {
         let highest = self.highest_lossless_frames_per_second.unwrap_or(Load::ZERO);
         let above = self.rates.iter().filter(|rate| rate.frames_per_second > highest);
@@ -204,7 +205,7 @@ impl LossShareMethod {
             }
             _ => JudgedCriterion::unknown(
                 criterion,
-                "the runs at this rate and around it do not decide the criterion",
+                "too few valid runs up to the required rate, or that rate was not tested and a higher one lost frames",
             ),
         }
     }

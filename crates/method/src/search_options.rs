@@ -92,7 +92,7 @@ impl SearchedLoad {
             MethodVerdict::Unknown
         };
         let reason = match self.failed {
-            Some(failed) => format!("the device carries {carried}, but not {failed}"),
+            Some(failed) => format!("the device carries {carried}; {failed} did not pass"),
             None => format!("the device carries {carried}"),
         };
         let reason = if verdict == MethodVerdict::Unknown {

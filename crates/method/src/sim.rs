@@ -1,9 +1,9 @@
 //! A simulated device with known properties. It serves to test and evaluate methods in virtual time, and
 //! to estimate their cost.
 //!
-//! A burst of `B` frames at a load `L` through a device that forwards `m` frames per second and keeps `b` loses nothing if the
-//! frames that arrive too fast fit into the buffer: `floor((L - m) * B / L) <= b`. So the longest burst without loss is the
-//! greatest `B` below `(b + 1) / (1 - m / L)`.
+//! A burst of `B` frames at a load `L` through a device that forwards `m` frames per second and buffers `b` loses
+//! nothing if the frames that arrive too fast fit into the buffer: `floor((L - m) * B / L) <= b`. So the longest burst
+//! without loss is the greatest `B` below `(b + 1) / (1 - m / L)`.
 
 use crate::rounding::{nearest_nanos, whole_part};
 use crate::{LostFrames, StreamTrial, TrialLatency, TrialLength, TrialRequest, TrialResult};

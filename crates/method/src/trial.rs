@@ -55,7 +55,7 @@ fn to_nanos(seconds: f64) -> Nanos {
     Nanos::new((seconds * 1e9) as u64)
 }
 
-/// Purpose of a trial. It decides the row of the results and the words on the screen.
+/// Purpose of a trial. It decides the words in tables, the charts of the page, and how long to wait after a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrialPurpose {
@@ -160,17 +160,17 @@ pub struct TrialResult {
     /// then as many at the second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamTrial>,
-    /// Caveats that the report of the run has.
+    /// Caveats from the report of the run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caveats: Vec<String>,
-    /// Reason why the trial proves nothing about the device, if there is one: the rig could not send the frames that
-    /// were due, or may have lost frames itself.
+    /// Reason why losses in the trial prove nothing about the device, if there is one: the rig could not send the
+    /// frames that were due, or may have lost frames itself. A trial without loss is valid nevertheless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rig_fault: Option<String>,
-    /// Time from the order to the result, beyond the trial's own times.
+    /// Time from the order to the result, without the sending time and the waits of the trial.
     #[serde(default)]
     pub overhead: Nanos,
-    /// Time of the event, after the first frame.
+    /// Time of the event, after the first frame; absent if no event happened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_at: Option<Nanos>,
     /// Time when the command of the event had ended, after the first frame. The event itself may happen at any time

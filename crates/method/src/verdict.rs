@@ -10,7 +10,7 @@ use std::fmt;
 #[serde(rename_all = "kebab-case")]
 pub enum MethodVerdict {
     Pass,
-    /// The measurement does not decide: the rig disturbed it, or the search was too coarse.
+    /// The measurement does not decide: the rig disturbed it, the search was too coarse, or trials are missing.
     Unknown,
     Fail,
 }
@@ -93,7 +93,7 @@ impl JudgedCriterion {
         }
         Self::unknown(
             self.criterion,
-            format!("{}, but only {made} of {wanted} trials measured this value", self.reason),
+            format!("{}, but there are only {made} of {wanted} measurements", self.reason),
         )
     }
 

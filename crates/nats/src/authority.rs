@@ -1,6 +1,7 @@
 //! The fleet's certificate authority: a directory with its keys, the admitted nodes and the secrets of join lines.
 //!
-//! Certificates name a node in their subject and nowhere else, because the server looks at other names first.
+//! The certificate of a node names it only in the subject: a server that identifies users by their certificates would
+//! prefer alternative names.
 //! Invariant: files with a secret are readable by their owner only; a node's private key never comes here.
 
 mod admission;
@@ -44,8 +45,8 @@ pub enum Error {
     /// The contents of a file cannot be used.
     #[error("the file {0} of the fleet's authority is damaged")]
     Damaged(String),
-    /// The certificate library refused.
-    #[error("cannot make a certificate: {0}")]
+    /// A library could not make a key, a certificate, a claim or a random number.
+    #[error("cannot make a key or certificate: {0}")]
     Certificate(String),
     /// The text is not a valid node name.
     #[error("`{0}` is not a valid node name: use {rule}", rule = NodeName::NAME_RULE)]
@@ -155,7 +156,7 @@ const SERVER_FILE_STEM: &str = "server";
 const SIGNING_KEY_FILE: &str = "signing.key";
 /// File with the secret from which the keys of the server's accounts are derived.
 const ACCOUNTS_KEY_FILE: &str = "accounts.key";
-/// Time at which the controller's certificate is renewed, in seconds since 1970.
+/// File with the time at which the controller's certificate is renewed, in seconds since 1970.
 const CONTROLLER_RENEWAL_FILE: &str = "controller.due";
 
 impl FleetAuthority {
@@ -333,8 +334,8 @@ impl FleetAuthority {
         admitted_nodes.collect()
     }
 
-    /// Returns the modification time of the directory; `None` if it is so recent that another change could
-    /// have the same time.
+    /// Returns the modification time of the directory; `None` if it cannot be read, lies in the future, or is so recent
+    /// that another change could have the same time.
     pub fn unambiguous_change_time(&self) -> Option<SystemTime> {
         let changed = self.files.modified_at()?;
         // A modification time in the future means that the clock was set back since then, so it proves nothing.
@@ -384,7 +385,7 @@ pub(crate) const fn renewal_due_time(issued: u64) -> u64 {
     issued + CERTIFICATE_VALID_DAYS * DAY / 3 * 2
 }
 
-/// Makes the certificate valid for `days`, from a little before `now`.
+/// Makes the certificate valid until `days` after `now`, and from `MAX_CLOCK_LAG_S` before `now`.
 fn with_validity(now: u64, days: u64, mut parameters: CertificateParams) -> CertificateParams {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     // A node whose clock is behind by less than `MAX_CLOCK_LAG_S` must not see a certificate from the future.

@@ -2,8 +2,8 @@
 //! when this process ends.
 //!
 //! If the user runs a NATS cluster, this module is not used: the fabric gets the addresses of that cluster.
-//! Invariant: the child never outlives this process. If it dies, it is started again after a growing pause, and
-//! the user is informed.
+//! Invariant: the child never outlives this process. If it dies, it is started again after a pause, which grows with
+//! each failed start, and the user is informed.
 
 mod accounts;
 mod configuration;
@@ -51,12 +51,12 @@ pub enum Error {
     )]
     Missing,
     /// The program is too old or too new.
-    #[error("{program} is nats-server {found}, but {MIN_NATS_SERVER_VERSION} or newer (below {}) is needed; install it with `{INSTALL_COMMAND}`", NATS_SERVER_MAJOR_VERSION + 1)]
+    #[error("{program} reports the version `{found}`, but nats-server {MIN_NATS_SERVER_VERSION} or newer (below {}) is needed; install it with `{INSTALL_COMMAND}`", NATS_SERVER_MAJOR_VERSION + 1)]
     Version { program: String, found: String },
     /// The text is not a valid node name.
     #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::message::NodeName::NAME_RULE)]
     Name(String),
-    /// A file or the process failed.
+    /// An operation on a file, a port, a thread or the process failed.
     #[error("{what}: {source}")]
     World { what: String, source: std::io::Error },
     /// The authority's directory failed.
@@ -81,7 +81,7 @@ pub struct BrokerSetup {
     pub listen: SocketAddr,
     /// Directory of its configuration, its log and its store.
     pub directory: PathBuf,
-    /// Size limit of its store in bytes; more than the fabric's `results_room`.
+    /// Size limit of its store in bytes. It must be larger than [`crate::ServerAccess::results_room`].
     pub store_room: u64,
     /// Certificates and accounts. Without them every connection has all rights, which is only for tests on one machine.
     pub security: Option<ServerSecurity>,
@@ -142,7 +142,7 @@ impl MessageServer {
         let keeper = isolation.run_as_server(move || {
             let thread = std::thread::Builder::new().name("broker".to_owned());
             let started = thread.spawn(move || keeper.run_until_ended(&ready));
-            started.map_err(server_io_error("cannot start a thread for the server"))
+            started.map_err(server_io_error("cannot start the thread that supervises nats-server"))
         })?;
         let broker = Self { setup, isolation, orders, keeper: Some(keeper), notes };
         let started = is_ready.recv().map_err(|_| keeper_ended_error())?;
@@ -169,7 +169,7 @@ impl MessageServer {
         lock_notes(&self.notes).starts
     }
 
-    /// Returns and clears the failures of the server since the last call.
+    /// Returns and clears the problems since the last call: failures of the server, and protections that are missing.
     pub fn take_problems(&self) -> Vec<String> {
         std::mem::take(&mut lock_notes(&self.notes).troubles)
     }

@@ -4,7 +4,7 @@
 //! results, and the fetching process need not be the fleet's controller.
 //!
 //! Invariant: a node answers a question only if the fleet's signing key has signed it for this node, and answers each
-//! question once. An answer counts only with the seal of its node.
+//! question once, as long as it remembers the asking process. An answer counts only with the seal of its node.
 
 use crate::connection::{self, ConnectionFailures, ServerAccess, open_client, to_down_error};
 use crate::runtime::SharedRuntime;
@@ -84,7 +84,7 @@ impl CaptureConnection {
             client.flush().await.map_err(to_down_error)
         });
         sent.unwrap_or_else(|| {
-            Err(Error::Unanswered("the server did not accept a message about a capture".to_owned()))
+            Err(Error::Unanswered("a message about a capture was not sent in time".to_owned()))
         })
     }
 }

@@ -55,7 +55,8 @@ pub struct ServerAccess {
     /// File in which a node keeps the proof of the highest epoch that it has seen; without it, the proof is lost
     /// when the node ends.
     pub epoch_proof: Option<PathBuf>,
-    /// Number of connections that the server has refused since it last accepted one. Clones share it.
+    /// Number of reconnections that the server has refused since it last accepted a connection. A refused first
+    /// connection is an error and not counted. Clones share the number.
     pub refused_log_ins: Arc<AtomicU32>,
 }
 
@@ -268,8 +269,8 @@ fn is_refused_log_in(text: &str) -> bool {
         .any(|kind| text.starts_with(&kind.to_string()))
 }
 
-/// Converts an error of a first connection. A refused certificate or user is not permitted; for all other errors the
-/// server cannot be reached.
+/// Converts an error of a first connection: to [`Error::NotPermitted`] if a certificate or the user was refused,
+/// otherwise to [`Error::Down`].
 fn connect_error(error: &async_nats::ConnectError, servers: &[String]) -> Error {
     use std::error::Error as _;
     let mut words = error.to_string();

@@ -1,9 +1,10 @@
 //! A network endpoint of the fabric: subscriptions that fill two queues, and sending of messages.
 //!
-//! One task reads each subscription ([`listening`]), so the queue of async-nats stays short. Letters go into
-//! a queue that is bounded for each node ([`quota`]). Telemetry goes into a queue that drops and counts when
-//! it is full. The receiving thread decodes. [`place`] has the identity of an endpoint. Renewals of leases
-//! and their answers have their own connection and queue ([`renewals`]).
+//! One task reads each subscription ([`listening`]), so the queue of async-nats stays short. Letters (commands,
+//! replies and all other messages that must arrive) go into a queue that is bounded for each node ([`quota`]).
+//! Telemetry goes into a queue that drops and counts when it is full. The receiving thread decodes. [`place`] has
+//! the identity of an endpoint. Renewals of leases and their answers have their own connection and queue
+//! ([`renewals`]).
 //!
 //! Invariant: letters of one sender arrive in the order in which it posted them; messages to all nodes have a
 //! separate order, and so have renewals and grants. Before `join_fabric` returns, the server has confirmed
@@ -41,7 +42,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Interval at which a receiving controller sends roll calls to nodes that have no message of it yet.
+/// Longest wait before a receiving controller checks which nodes need a roll call.
 const RECEIVER_CHECK_INTERVAL: Nanos = Nanos::from_millis(100);
 /// Maximum number of telemetry messages that wait for a slow reader.
 const MAX_WAITING_TELEMETRY: usize = 4096;
@@ -159,8 +160,8 @@ impl NatsEndpoint {
         self.own.incarnation
     }
 
-    /// Number of messages that were dropped because they are forged, repeated, or for an earlier
-    /// instance of this endpoint.
+    /// Number of messages that were refused: forged, repeated or overtaken ones, those for an earlier instance of this
+    /// endpoint, and those that are too long, too frequent or not decodable.
     pub fn refused_message_count(&self) -> u64 {
         self.own.refused.load(Ordering::Relaxed)
     }
@@ -210,7 +211,7 @@ impl NatsEndpoint {
         }
     }
 
-    /// Decodes a message; `None` if its seal is not genuine.
+    /// Checks and decodes a message; `None` if it is refused, which is counted.
     fn read_message(&mut self, message: &Message) -> Option<MessageEnvelope> {
         match self.seals.decode_authentic(&self.own.name, message) {
             Ok(envelope) => {

@@ -48,8 +48,8 @@ pub enum Error {
     /// The text is not a valid node name.
     #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::message::NodeName::NAME_RULE)]
     Name(String),
-    /// Another server answers at that address, or the line belongs to another fleet.
-    #[error("the server at {0} does not belong to the fleet of this join line")]
+    /// The server has no valid certificate of the authority in the line for that address.
+    #[error("the server at {0} could not prove that it belongs to the fleet of this join line")]
     Stranger(String),
     /// The authority refused.
     #[error("the fleet refused this node: {0}")]
@@ -87,7 +87,7 @@ pub(crate) fn network_error(what: impl Into<String>) -> impl FnOnce(std::io::Err
 /// The line that a node's owner copies. It has the addresses, the fingerprint of the authority, and the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinLine {
-    /// Address of the message server, `host:port`.
+    /// Addresses of the message servers, `host:port`, separated by commas.
     pub address: String,
     /// Address of the enrolment server.
     pub enrol: String,
@@ -128,7 +128,7 @@ impl FromStr for JoinLine {
     }
 }
 
-/// The fingerprint of a certificate.
+/// Returns the fingerprint of a certificate: its SHA-256, hexadecimal.
 pub(crate) fn certificate_fingerprint(certificate: &CertificateDer<'_>) -> String {
     authority::encode_hex(&Sha256::digest(certificate.as_ref()))
 }

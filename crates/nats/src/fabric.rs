@@ -1,6 +1,6 @@
 //! The fabric over NATS: parameters for reaching the server, and functions that open its parts.
 //!
-//! Invariant: opening a part is the first use of the network; each part has its own connection.
+//! Invariant: opening a part is the first use of the network; no two parts share a connection.
 
 use crate::captures::{NatsCaptureAnswers, NatsCaptureQuestions};
 use crate::connection::{RenewedCredentials, ServerAccess};
@@ -36,14 +36,14 @@ impl NatsFabric {
         Self { runtime: self.runtime.clone(), access }
     }
 
-    /// Makes new connections use this certificate and these claims, for the same key.
+    /// Makes new connections use this certificate and these claims, for the same key. Does nothing without credentials.
     pub fn renew_credentials(&self, newest: RenewedCredentials) {
         if let Some(credentials) = &self.access.credentials {
             *credentials.renewed.write().unwrap_or_else(PoisonError::into_inner) = Some(newest);
         }
     }
 
-    /// Number of connections that the server has refused since it last accepted one.
+    /// Number of reconnections that the server has refused since it last accepted a connection.
     pub fn refused_log_ins(&self) -> u32 {
         self.access.refused_log_ins.load(Ordering::Relaxed)
     }

@@ -192,7 +192,7 @@ async fn confirm_delivery(client: Client, token: ConfirmToken) -> Result<(), Err
         .map(|_| ())
 }
 
-/// True if the server has another consumer of the same run.
+/// True if the server refused a consumer because the run has another one.
 fn is_consumer_conflict(error: &ConsumerError) -> bool {
     // A work queue allows only one consumer for a subject, so the server itself refuses a second reader.
     matches!(error.kind(), ConsumerErrorKind::JetStream(error)

@@ -1,4 +1,4 @@
-//! Encodes messages as JSON. Long messages are compressed: otherwise large plans would not fit into a message.
+//! Encodes and decodes messages as JSON. Long messages are compressed: otherwise large plans would not fit.
 
 use crate::subject;
 use packetrig_fleet::fabric::Error;
@@ -13,7 +13,8 @@ const MAX_LETTER_BYTES: usize = (1 << 20) - (16 << 10);
 /// First bytes of a zstd frame; JSON never begins with them.
 const ZSTD_MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
-/// Encodes a message for sending. Returns [`Error::TooLarge`] if no server would accept it.
+/// Encodes a message for sending. Returns [`Error::TooLarge`] if the server would refuse it, or if the controller would
+/// drop it (a long hello).
 pub(crate) fn encode_message(envelope: &MessageEnvelope) -> Result<Vec<u8>, Error> {
     let text = serde_json::to_vec(envelope).map_err(|error| Error::NotPermitted(error.to_string()))?;
     if text.len() < MIN_COMPRESSED_BYTES {
@@ -50,7 +51,8 @@ fn decode_hello(bytes: &[u8]) -> Result<MessageEnvelope, String> {
     decode_message(bytes)
 }
 
-/// Decodes bytes of [`encode_message`]. They may come from an attacker, so [`packed`] limits time and memory.
+/// Decodes bytes of [`encode_message`]. They may come from an attacker, so [`packed`] limits the time and memory of
+/// their decompression.
 pub(crate) fn decode_message(bytes: &[u8]) -> Result<MessageEnvelope, String> {
     if bytes.starts_with(&ZSTD_MAGIC) {
         return packed::unpack_value(bytes).map_err(|error| error.to_string());

@@ -1,6 +1,6 @@
 //! Records in a JetStream key-value bucket: one value for each key, on the disk, changed only with its revision.
 //!
-//! Invariant: after an error other than [`Error::Unanswered`], the record was not changed.
+//! Invariant: after an error of a single change other than [`Error::Unanswered`], the record was not changed.
 
 use crate::connection::{ConnectionFailures, ServerAccess, open_client};
 use crate::runtime::SharedRuntime;
@@ -20,7 +20,7 @@ const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 /// Maximum number of requests in flight when many records are read or written.
 const MAX_REQUESTS_IN_FLIGHT: usize = 64;
 
-/// Records over the network.
+/// Reads and writes the records over its own connection.
 #[derive(Debug)]
 pub struct NatsRecords {
     runtime: SharedRuntime,

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// Time within which the server recognises a repeated segment.
 const REPEATED_SEGMENT_WINDOW: Duration = Duration::from_mins(10);
-/// Time limit of one attempt.
+/// Time within which the server must answer one request about results.
 pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before the next attempt.
 pub(crate) const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
@@ -47,7 +47,7 @@ pub struct NatsOutgoing {
     keys: Option<SealKeys>,
 }
 
-/// The result of one attempt.
+/// Outcome of one attempt: stored, to be repeated (for this reason), or refused for good.
 enum SendAttempt {
     Kept,
     Again(String),

@@ -33,16 +33,16 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Length of a node's key for grants.
+/// Length in bytes of the key that a node shares with the controller.
 pub const MAC_KEY_BYTES: usize = 32;
-/// Maximum number of controller instances that are remembered. Messages of a forgotten one belong to an
-/// epoch that has ended.
+/// Maximum number of remembered entries, one for each controller instance and kind of letter. Messages of a forgotten
+/// instance belong to an epoch that has ended.
 const MAX_REMEMBERED_INSTANCES: usize = 4096;
 /// Prefix of sealed bytes, so that nothing else that is signed with the key can be taken for a letter.
 const LETTER_SEAL_PREFIX: &[u8] = b"packetrig letter 1\0";
 
 /// Finds the key of a node; `None` if the node is not in the fleet. An error says why the key cannot be read now. The
-/// function is called for each instance of a node, so that nodes may join while the controller runs.
+/// function is called again for each new instance of a node, so that nodes may join while the controller runs.
 pub type MacKeys = Arc<dyn Fn(&NodeName) -> Result<Option<[u8; MAC_KEY_BYTES]>, String> + Send + Sync>;
 
 /// Keys with which an endpoint seals its messages and checks messages of other endpoints.
@@ -56,7 +56,7 @@ pub enum SealKeys {
     Node {
         /// The controller's public key.
         controller: Vec<u8>,
-        /// The key for grants.
+        /// The key that the node shares with the controller, for grants and for the seals of the node.
         grants: [u8; MAC_KEY_BYTES],
     },
 }

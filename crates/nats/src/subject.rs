@@ -3,7 +3,7 @@
 //! A node's name is a word of its subjects, so the server can separate nodes; the controller may use the
 //! names of all nodes.
 //!
-//! Invariant: only plain words become part of a subject.
+//! Invariant: a node name or a run ID is exactly one word of a subject: it contains no dot, and no wildcard.
 
 use packetrig_fleet::fabric::Error;
 use packetrig_fleet::message::{MessageBody, NodeName};
@@ -12,7 +12,7 @@ use packetrig_fleet::message::{MessageBody, NodeName};
 pub const ALL_NODES_SUBJECT: &str = "cmd.all";
 /// The stream that keeps results until they are confirmed.
 pub const RESULTS_STREAM: &str = "res";
-/// The bucket of the records.
+/// Name of the JetStream key-value bucket with the records of the fleet.
 pub const RECORDS_BUCKET: &str = "fleet";
 /// Longest name of a node.
 const MAX_NODE_NAME_BYTES: usize = 32;
@@ -61,8 +61,8 @@ pub fn presence_subject(name: &str) -> String {
     format!("join.{}", server_role_name(name))
 }
 
-/// Prefix of the subjects at which an endpoint receives answers. Each endpoint has its own prefix, so that no
-/// node reads the answers to another one.
+/// Prefix of the subjects at which an endpoint receives answers. Each node has its own prefix, and all controllers
+/// share one, so that no node reads the answers to another member.
 pub fn inbox_prefix(name: &str) -> String {
     format!("_INBOX_{}", server_role_name(name))
 }
@@ -87,12 +87,13 @@ pub(crate) fn all_segment_subjects(node: &str) -> String {
     format!("{RESULTS_STREAM}.*.{node}")
 }
 
-/// An invalid subject that the server nevertheless accepts from a node, and that no wildcard matches.
+/// A subject with the wildcard `>` in place of the run. It is invalid, but the server accepts it from a node. A purge
+/// with the pattern of [`all_segment_subjects`] does not match it.
 pub(crate) fn malformed_segment_subject(node: &str) -> String {
     format!("{RESULTS_STREAM}.>.{node}")
 }
 
-/// Subject of the replies of `node` to its controller.
+/// Subject of the letters of `node` to its controller, such as replies.
 pub(crate) fn letter_subject(node: &str) -> String {
     format!("rep.{node}")
 }
@@ -102,7 +103,7 @@ pub(crate) fn telemetry_subjects(node: &str) -> String {
     format!("tm.*.{node}")
 }
 
-/// Subject of the replies of all nodes, for a fleet's only controller.
+/// Subject of the letters of all nodes, for a fleet's only controller.
 pub(crate) const CONTROLLER_LETTER_SUBJECT: &str = "rep.*";
 /// Subjects of messages that may be dropped, from all nodes.
 pub(crate) const CONTROLLER_TELEMETRY_SUBJECTS: [&str; 2] = ["hb.*", "tm.*.*"];
@@ -122,7 +123,7 @@ pub(crate) fn capture_answer_subject(node: &str) -> String {
     format!("cap.{node}")
 }
 
-/// Subjects that lead to `node`; `*` means all nodes.
+/// Subjects on which `node` receives messages of the controller; `*` means all nodes.
 pub(crate) fn subjects_to_node(node: &str) -> [String; 3] {
     [ALL_NODES_SUBJECT.to_owned(), command_subject(node), capture_question_subject(node)]
 }

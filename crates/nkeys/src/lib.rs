@@ -16,7 +16,7 @@ pub enum Error {
     /// The text is no key, or its checksum is wrong.
     #[error("not the text of a key")]
     Text,
-    /// The seed has not 32 bytes, or is of a kind that this crate does not support.
+    /// The seed does not have 32 bytes, or is of a kind that this crate does not support.
     #[error("not a seed")]
     Seed,
 }
@@ -29,7 +29,7 @@ pub enum KeyPairType {
     Operator = 14 << 3,
     /// Signs users: `A`.
     Account = 0,
-    /// `U`.
+    /// Logs in to the server: `U`.
     User = 20 << 3,
 }
 
@@ -46,7 +46,7 @@ impl std::fmt::Debug for KeyPair {
 }
 
 impl KeyPair {
-    /// Creates the pair of these random bytes.
+    /// Creates the key pair of this kind from these 32 secret bytes.
     pub fn new_from_raw(kind: KeyPairType, seed: [u8; 32]) -> Result<Self, Error> {
         // The seed comes without a public key to check it against.
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| Error::Seed)?;

@@ -1,4 +1,4 @@
-//! Base32 of the kind, the key, and CRC-16/XMODEM of both, lowest byte first.
+//! Keys as text: base32 of the kind, the key, and their checksum (CRC-16/XMODEM, lowest byte first).
 
 use crate::{Error, KeyPairType};
 

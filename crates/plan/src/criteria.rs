@@ -1,11 +1,11 @@
-//! Acceptance criteria: the limits of a PASS.
+//! Acceptance criteria: the limits that a run must keep to get the verdict PASS.
 
 use packetrig_units::{Nanos, Share};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A figure of the latency distribution that has a limit.
+/// A value of the latency distribution for which a plan can set a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LatencyFigure {
@@ -56,7 +56,7 @@ pub enum CarrierLossCause {
     Device,
 }
 
-/// A text that names no cause of a lost carrier.
+/// Error: the text is neither `device` nor `unknown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the assumed cause of a lost carrier must be `device` or `unknown`")]
 pub struct UnknownCarrierLossCause;
@@ -73,7 +73,7 @@ impl FromStr for CarrierLossCause {
     }
 }
 
-/// Limits that a run must keep to pass. A share is a share of the frames that are expected of a stream. A figure
+/// Limits that a run must keep to pass. A maximum share refers to the frames that are expected of a stream. A figure
 /// without a limit is reported, not judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -97,7 +97,7 @@ pub struct AcceptanceCriteria {
     pub max_outage: Option<Nanos>,
     /// The received rate, as a share of the requested rate.
     pub min_rate: Option<Share>,
-    /// Sent frames that receivers can verify. With a smaller share there is no PASS.
+    /// Share of the sent frames that receivers can verify. With a smaller share there is no PASS.
     pub min_verified: Share,
     /// Maximum lateness of a sent frame. With later frames there is no PASS.
     pub max_late: Nanos,

@@ -3,7 +3,7 @@
 //! Hostile input is refused early: size, depth and number of nodes are limited, aliases count with all that they expand
 //! to (so a "billion laughs" document is refused, not expanded), duplicate keys and a second document are errors.
 //!
-//! The tree borrows from the text and its lists have no spare room, because a value of a few bytes becomes
+//! The tree borrows from the text and its lists have no spare capacity, because a value of a few bytes becomes
 //! a node of dozens.
 //!
 //! This module does not know the structure of a plan.
@@ -23,7 +23,7 @@ const MAX_DOCUMENT_DEPTH: usize = 64;
 /// The position of a node in the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextPosition {
-    /// Bytes of the text, of which there are at most [`MAX_BYTES`].
+    /// Start and end in the text, in bytes. A text has at most [`MAX_BYTES`] bytes, so 32 bits are enough.
     span: (u32, u32),
     /// Line and column, from 1.
     position: (u32, u32),
@@ -276,10 +276,10 @@ impl<'a> NodeBuilder<'a> {
 
 /// Finds a member with a name that occurs earlier in the same object.
 fn find_repeated_member<'m, 't>(members: &'m [DocumentMember<'t>]) -> Option<&'m DocumentMember<'t>> {
-    // The places are sorted by name: a set of names would take more memory than the members.
+    // The positions of the members are sorted by name: a set of the names would take several times as much memory.
     let mut order: Vec<u32> = (0..).take(members.len()).collect();
     let member = |place: u32| &members[place as usize];
-    // The place breaks ties, so that of two equal names the second one is reported.
+    // The position breaks ties, so that of two equal names the second one is reported.
     order.sort_unstable_by(|one, other| member(*one).name.cmp(&member(*other).name).then(one.cmp(other)));
     let pairs = order.windows(2);
     let mut repeated = pairs.filter(|pair| member(pair[0]).name == member(pair[1]).name);
@@ -295,13 +295,13 @@ fn syntax_problem(error: &ScanError, text: &str) -> PlanProblem {
     let marker = error.marker();
     let at = marker.byte_offset().unwrap_or(0);
     let place = TextPosition::new((at, at), (marker.line(), marker.col() + 1));
-    let problem = PlanProblem::error("", format!("this is neither YAML nor JSON: {error}"));
+    let problem = PlanProblem::error("", format!("cannot read this as YAML or JSON: {error}"));
     place
         .locate_problem(problem.with_hint("a plan is an Open Traffic Generator configuration; see examples/"))
 }
 
-/// The offset of the tab that the parser complains about. The parser names the token before the tab, which
-/// can be lines away, or the one after it.
+/// The offset of the tab that the parser complains about; `None` if its error has another cause. The parser names the
+/// token before the tab, which can be lines away, or the one after it.
 fn find_misplaced_tab(error: &ScanError, text: &str) -> Option<usize> {
     let is_about_tab = matches!(
         error.kind(),

@@ -22,9 +22,10 @@ pub struct StreamExplanation {
     pub name: String,
     pub tx: String,
     pub rx: Vec<String>,
-    /// Its headers with the values of frame 0.
+    /// Its headers with the values of frame 0, or the file that its frames come from.
     pub headers: String,
-    /// The MAC address that its frames still lack (they show zeros), and the interface that asks for it, in words.
+    /// The MAC address that its frames still lack (`headers` does not show it), and the interface that resolves it, in
+    /// words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub awaits: Option<String>,
     /// Frame sizes of the stream, in words.
@@ -39,7 +40,8 @@ pub struct StreamExplanation {
     pub l2_rate: BitRate,
     /// Layer 1 bits per second.
     pub l1_rate: BitRate,
-    /// Time from the start to the end of the last frame's slot; absent if `frames` is absent.
+    /// Time from the start of the run to the end of the stream: of its last frame's slot, or of its time limit. Absent
+    /// if `frames` is absent.
     pub lasts: Option<Nanos>,
     /// Rate and duration of the stream, in words.
     pub rhythm: String,
@@ -85,7 +87,7 @@ fn explain_port(bound: &BoundPlan, index: usize) -> PortExplanation {
     let received = streams.clone().filter(|(stream, _)| stream.rx.contains(&index)).count();
     let sent = streams.filter(|(stream, _)| stream.tx == index);
     let loads = sent.clone().map(|(stream, b)| stream.l1_rate(b.timeline.rate).bits_per_second());
-    // Without a known link, nothing limits the rates of the plan.
+    // The sum saturates: without a known link speed, nothing limits the rates of the plan.
     let load = loads.fold(0, u64::saturating_add);
     PortExplanation {
         name: port.name.clone(),

@@ -1,4 +1,4 @@
-//! A document that is read once, and the plan of a run, which grows by documents.
+//! Documents that each process reads only once, and the plan of a run, which grows with each newer document.
 //!
 //! The types tell how far a document is processed. A [`SentDocument`] is in a message, a [`PlanDocument`] was
 //! read here, and a [`PlanGrowth`] is its effect on the plan of a run. Code that gets one of the last two need

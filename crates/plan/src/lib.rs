@@ -6,8 +6,9 @@
 //! document. [`Plan::bind_to_links`] computes the values that depend on the links (percentages, gaps in bytes), when
 //! the speeds of the ports are known.
 //!
-//! It opens no file and no socket. Unknown or unsupported fields are refused by path, and harmless tuning fields give a
-//! warning. No field is ignored silently.
+//! The crate opens no file and no socket. Unknown or unsupported fields are refused by path, and harmless tuning fields
+//! give a warning. Only fields without a value, and the few flags of OTG that change nothing here (such as
+//! `location_preemption`), are accepted without a remark.
 #![forbid(unsafe_code)]
 
 pub mod criteria;

@@ -39,7 +39,8 @@ pub struct Plan {
 /// Frames from one port to other ports: one OTG flow, or the share of one pair of emulated interfaces.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// Position of its rate in the document, where a load that the link cannot carry is reported.
+    /// Position of its rate in the document, or of its flow if that has no rate. A load that the link cannot carry is
+    /// reported there.
     pub place: TextPosition,
     /// Its name: the flow's name, with the pair of interfaces if the flow has several.
     pub name: String,
@@ -117,7 +118,7 @@ pub enum StreamAmount {
 /// Requested measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WantedMetrics {
-    /// Frames carry the test tag.
+    /// True if the flow is measured: its frames then carry the test tag.
     pub enable: bool,
     pub latency: bool,
     /// Copies expected for each sent frame, in thousandths: 1000 unless OTG's `rx_tx_ratio` says otherwise.
@@ -131,7 +132,7 @@ pub struct PlannedCapture {
     pub name: String,
     pub ports: Vec<usize>,
     pub format: CaptureFormat,
-    /// Maximum number of bytes of a frame that are kept.
+    /// Maximum number of bytes that are captured of a frame; `None` captures the whole frame.
     pub snap_len: Option<u32>,
     /// True to overwrite the oldest frames when the capture is full (default), false to stop.
     pub overwrite: bool,
@@ -168,7 +169,8 @@ impl Plan {
 }
 
 impl Stream {
-    /// Its frames with the MAC address that it awaited. Frames that await none stay unchanged.
+    /// Returns its frames with `mac` as the destination address. If the stream awaits no address, its frames are
+    /// unchanged.
     pub fn frames_with_mac(&self, mac: Mac) -> Result<FrameOrigin, packetrig_wire::Error> {
         let template = match &self.frames {
             _ if self.awaits.is_none() => return Ok(self.frames.clone()),

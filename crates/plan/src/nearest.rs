@@ -4,7 +4,9 @@
 const MAX_NAMES: usize = 100;
 const MAX_COMPARED_CHARACTERS: usize = 100;
 
-/// Finds a name that differs by a few wrong, missing, additional or swapped letters, or an abbreviation of a name.
+/// Finds a name that differs by a few wrong, missing, additional or swapped letters, or that abbreviates `word` or is
+/// abbreviated by it. `None` for more than [`MAX_NAMES`] names, or for a longer word than
+/// [`MAX_COMPARED_CHARACTERS`].
 pub(crate) fn nearest_name<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     if known.len() > MAX_NAMES || word.len() > MAX_COMPARED_CHARACTERS {
         return None;

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 /// The measurement of a plan's probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlannedMethod {
-    /// STAMP sessions with compared clocks, so that one-way delays can be computed.
+    /// One-way delay and loss, by STAMP sessions whose probes also compare the clocks of the nodes.
     OneWay,
     /// Delay and loss of each direction, by STAMP sessions.
     Stamp,
@@ -58,13 +58,14 @@ pub enum ProbeLineDestination {
     Host(SocketAddr),
 }
 
-/// Probes from a port.
+/// One probe line: the probes from a port to one destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PlannedProbeLine {
     /// Index of the sending port.
     pub from: usize,
     pub to: ProbeLineDestination,
-    /// Its position among the lines of its port, or among all lines if each is alone.
+    /// The lines of a port send in this order within each interval. With a method that needs exclusive turns, it is the
+    /// number of their time slot; lines without common ends can share a slot.
     pub turn: u32,
 }
 
@@ -77,14 +78,15 @@ pub struct ProbePlan {
     pub addresses: BTreeMap<usize, IpAddr>,
     /// UDP port at which the ports of the plan receive probes.
     pub port: u16,
-    /// Number of probes, or trains, of each line; an upper bound if the answers decide.
+    /// Number of probes, or trains, of each line. For `capacity` it is the greatest number of packet pairs; the
+    /// trains before them are not included.
     pub count: u32,
-    /// Time from one probe or train of a line to the next; a lower bound if the answers decide.
+    /// Time from one probe or train of a line to the next; for `capacity` the shortest time.
     pub interval: Nanos,
     /// True if intervals are drawn at random, with `interval` as their mean.
     pub poisson: bool,
     pub size: FrameSize,
-    /// Probes of a train; of the longest train if the answers decide.
+    /// Probes of a train; for `capacity`, of the longest train.
     pub train: u32,
     /// Time from one probe of a train to the next.
     pub gap: Nanos,
@@ -123,7 +125,8 @@ impl ProbePlan {
         clamp_to_u32(self.lines_from(port).count() as u64)
     }
 
-    /// Maximum number of probes that a line sends in 1000 s, if it lasts that long.
+    /// Number of probes that a line sends in 1000 s, if it lasts that long. `capacity` may send fewer; with random
+    /// intervals it is the mean.
     pub fn probes_in_1000_s(&self) -> u64 {
         // The reader refuses an interval of 0. The 1 only avoids a division by 0 in other callers.
         let rounds = 1_000_000_000_000 / self.interval.as_u64().max(1);
@@ -135,7 +138,8 @@ impl ProbePlan {
         self.lines.iter().map(|line| line.turn.saturating_add(1)).max().unwrap_or(0)
     }
 
-    /// Time from the start to the end of the last train of a line, without the wait for answers.
+    /// Planned time from the start to the end of the last train of all lines, without the wait for answers. With random
+    /// intervals it is the mean.
     pub fn total_duration(&self) -> Nanos {
         if self.method.needs_exclusive_turn() {
             return Nanos::new(self.slot.as_u64().saturating_mul(self.turn_count().into()));
@@ -152,7 +156,7 @@ impl ProbePlan {
 
 /// The ends of all lines: from each of `from` to each of `to` but itself.
 ///
-/// Each port begins with the one after itself. So if all ports send at the same time, each port receives one
+/// Each port begins with the port after itself in `to`. So if all ports send at the same time, each port receives one
 /// probe at a time.
 pub(crate) fn probe_lines_between(from: &[usize], to: &[ProbeLineDestination]) -> Vec<PlannedProbeLine> {
     let mut lines = Vec::new();

@@ -1,4 +1,4 @@
-//! Problems of a document: all at once, each with its position and a remedy.
+//! Problems of a document, each with its path and, if they are known, its position and a remedy.
 
 use serde::Serialize;
 use std::fmt;
@@ -30,13 +30,13 @@ pub struct PlanProblem {
 const MAX_PROBLEM_TEXT_CHARACTERS: usize = 600;
 
 impl PlanProblem {
-    /// An error without a place in a text.
+    /// An error without a position in a text.
     pub fn error(path: impl Into<String>, message: impl Into<String>) -> Self {
         let severity = ProblemSeverity::Error;
         Self { severity, path: path.into(), message: message.into(), hint: None, span: None, position: None }
     }
 
-    /// A warning without a place in a text.
+    /// A warning without a position in a text.
     pub fn warning(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { severity: ProblemSeverity::Warning, ..Self::error(path, message) }
     }

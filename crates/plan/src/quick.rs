@@ -32,7 +32,8 @@ pub struct QuickPlan {
     /// Load of each sender, all its streams together.
     pub rate: Rate,
     pub length: QuickLength,
-    /// Number of streams to each set of receivers that a sender has, which share its load; at least 1.
+    /// Number of streams from a sender to each of its sets of receivers; at least 1. All streams of a sender share its
+    /// load.
     pub streams: u32,
     /// VLAN of the frames.
     pub vlan: Option<u16>,
@@ -106,7 +107,7 @@ pub fn expand_copies(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<
     };
     match count {
         1..=MAX_COPIES => Ok(vec![location.to_owned(); count]),
-        0 => Err(format!("`{text}`: no port matches")),
+        0 => Err(format!("`{text}` stands for no port; at least one is needed")),
         _ => Err(format!("`{text}`: {count} ports are too many; at most {MAX_COPIES} are possible")),
     }
 }
@@ -114,7 +115,7 @@ pub fn expand_copies(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuickSize {
     Fixed(FrameSize),
-    /// Drawn from a range.
+    /// Sizes drawn at random, from the first to the second.
     Range(FrameSize, FrameSize),
     Imix,
 }
@@ -148,7 +149,7 @@ struct SenderStream<'a> {
 }
 
 impl SenderStream<'_> {
-    /// Its share of the sender's load. The shares of all streams add up to it.
+    /// Its share of `whole`, the sender's load. The shares of all streams of the sender add up to `whole`.
     fn share_of_load(&self, whole: u64) -> u64 {
         let streams = u64::from(self.of);
         // The first streams send one more, so that the shares add up to the whole.

@@ -1,10 +1,10 @@
-//! Finds all addresses that the frames of a stream can have as destinations: every MAC and IP address, as far as
-//! the plan limits them.
+//! Finds all MAC and IP addresses that the frames of a stream can have as destinations.
 //!
-//! It does not judge the destinations; the permit of a machine's owner does. Reasons why a frame could go to other
-//! addresses are listed as open: a type that announces a missing IP packet, headers given as bytes, frames of a file.
+//! It does not judge the destinations; the permit of a machine's owner does. [`PlanDestinations::open`] lists reasons
+//! why a frame could go to other addresses: for example a type that announces a missing IP packet, headers given as
+//! bytes, or frames of a file.
 //!
-//! Invariant: every destination of a frame is in the lists, or the result names a reason that is open.
+//! Invariant: every destination of a frame is in [`PlanDestinations::targets`], or `open` has a reason why it is not.
 
 use crate::recording::FrameOrigin;
 use crate::{Plan, Stream};
@@ -123,8 +123,8 @@ impl Stream {
         let headers = if headers.is_empty() { &plain[..] } else { headers.as_slice() };
         reach.add_headers(headers);
         if self.awaits.is_some() {
-            // The MAC address in the document is a placeholder that no frame keeps.
-            // Only the outermost one: inner Ethernet headers keep the addresses of the document.
+            // The document gives no destination MAC address, and no frame keeps the default (zeros) that is listed for
+            // it. Only the outermost one is removed: inner Ethernet headers keep their addresses.
             if let Some(first) = reach.targets.iter().position(|target| target.family == AddressFamily::Mac) {
                 reach.targets.remove(first);
             }
@@ -165,7 +165,8 @@ impl PlanDestinations {
         }
     }
 
-    /// Adds a reason if a type can announce a packet that is not in the headers: its bytes could have any destination.
+    /// Adds a reason to `open` if a type field can announce a header that does not follow. The bytes in its place could
+    /// have any destination.
     fn add_announcement(
         &mut self,
         name: &str,
@@ -190,7 +191,8 @@ fn begins_with_destination_mac(kind: HeaderKind) -> bool {
     kind.fields().iter().any(|field| field.at == 0 && field.form == destination)
 }
 
-/// Family of the address if frames go to it; absent if the field is something else.
+/// Family of the address if frames go to it; `None` for a source, for a target that is 0 because the frame asks for it
+/// (ARP), and for a field that is no address.
 fn destination_family(form: FieldNotation, values: &FieldValues) -> Option<AddressFamily> {
     match form.address_role()? {
         AddressRole::Source => return None,

@@ -1,4 +1,4 @@
-//! Typed access to the tree. Every problem is recorded with its path, and nothing is ignored silently.
+//! Typed access to the tree. Every problem is recorded with its path, and no key that has a value is skipped silently.
 //!
 //! A [`DocumentObject`] remembers the keys that were read; [`DocumentObject::refuse_unread_members`] reports
 //! the remaining keys as unknown. Keys that OTG has and packetrig does not are refused with
@@ -46,10 +46,10 @@ impl ProblemNotes {
         self.noted.borrow().len() >= MAX_NOTES
     }
 
-    /// All problems, in document order.
+    /// The listed problems, in document order. If there are more, the last entry has their number.
     pub(crate) fn into_problems(self) -> Vec<PlanProblem> {
         let mut problems = self.noted.into_inner();
-        // Problems without a place come last. The sort is stable, so problems at one place stay in order.
+        // Problems without a position come last. The sort is stable, so problems at one position stay in order.
         problems.sort_by_key(|problem| problem.span.map_or(usize::MAX, |(start, _)| start));
         if self.unlisted.get() > 0 {
             // An error is unlisted only if all listed problems are errors, so the worst listed is the worst.
@@ -132,7 +132,7 @@ impl<'a> DocumentItem<'a> {
         Some(text)
     }
 
-    /// A whole number. OTG also writes them as text, YAML also as `0x88a8`.
+    /// Reads a whole number from `least` to `most`. OTG also writes numbers as text, YAML also as `0x88a8`.
     pub(crate) fn as_number(&self, least: u128, most: u128) -> Option<u128> {
         let text = self.as_text()?;
         let read = match text.strip_prefix("0x") {
@@ -186,7 +186,7 @@ impl<'a> DocumentObject<'a> {
         self.present_member(name).filter(|item| item.node.value != DocumentValue::Null)
     }
 
-    /// A member that is present, even if it is null, which for OTG is an empty object.
+    /// A member that is present, even if it is null. In a union, null means an object with all defaults.
     fn present_member(&self, name: &str) -> Option<DocumentItem<'a>> {
         Some(self.item_at(name, document::find_member(self.members, name)?))
     }
@@ -293,7 +293,7 @@ impl<'a> DocumentObject<'a> {
         chosen
     }
 
-    /// The chosen member of a union as an object; an absent one is empty.
+    /// The chosen member of a union as an object. An absent one is an empty object with the path of the union.
     pub(crate) fn chosen_member_object(&self, name: &'static str) -> Option<Self> {
         match self.present_member(name) {
             Some(item) => item.as_object(),

@@ -3,7 +3,7 @@
 //! OTG has no such source. In packetrig a flow has `x_replay` (see `docs/book/replay.md`), which names the file and
 //! repeats the results of a survey of it. So a plan can be read, bound and reported without opening the file.
 //!
-//! It opens no file. The code that opens it must check that it is still the surveyed one.
+//! This module opens no file. The code that opens the file must check that it is still the surveyed one.
 
 use crate::timeline::SendPattern;
 use packetrig_units::number::trim_trailing_zeros;
@@ -90,7 +90,7 @@ pub struct PlannedRecording {
     pub timing: ReplayTiming,
     /// Number of passes; 0 = until stopped.
     pub loops: u64,
-    /// Changes of its frames.
+    /// Changes to its frames.
     pub rewrite: FrameRewrite,
     /// True if frames get the test tag where it fits.
     pub tagged: bool,
@@ -134,7 +134,7 @@ pub enum ReplayTiming {
     Fastest,
 }
 
-/// A factor of time, exact to a millionth; never zero.
+/// Speed of a replay, as a factor of the recorded speed, exact to a millionth; never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplaySpeed {
     millionths: u64,
@@ -175,7 +175,7 @@ impl FromStr for ReplaySpeed {
         let millionths = millionths.filter(|millionths| (1..=1_000_000_000_000).contains(millionths));
         millionths.map(|millionths| Self { millionths }).ok_or_else(|| {
             format!(
-                "`{text}` is not a speed; write it like 2x, 0.5x or max (at most 1000000x, with at most 6 \
+                "`{text}` is not a speed; write it like 2x or 0.5x (at most 1000000x, with at most 6 \
                 decimals)"
             )
         })
@@ -187,9 +187,9 @@ fn is_digits(text: &str) -> bool {
 }
 
 impl PlannedRecording {
-    /// The due time, from the start of the run, of a frame in pass `pass` that was recorded `since_first` after the
-    /// first one. The pause between two passes is the mean distance of frames. The time is computed from the origin, so
-    /// that it does not drift.
+    /// The due time, from the start of the run, of the frame in pass `pass` (counted from 0) that was recorded
+    /// `since_first` after the first one; 0 if the timing is not the recorded one. The pause between two passes is the
+    /// mean distance of frames. The time is computed from the origin, so that it does not drift.
     pub fn due_time(&self, pass: u64, since_first: Nanos) -> Nanos {
         let ReplayTiming::Recorded(speed) = self.timing else { return Nanos::ZERO };
         speed.scale_time(self.time_of_passes(pass).saturating_add(since_first.as_u64().into()))
@@ -205,7 +205,7 @@ impl PlannedRecording {
         length.saturating_mul(passes.into())
     }
 
-    /// The mean frame rate of the recorded timing; `None` if the recording has no duration.
+    /// The mean frame rate of the recorded timing; `None` for another timing, or if the recording has no duration.
     pub fn mean_rate(&self) -> Option<FrameRate> {
         let ReplayTiming::Recorded(speed) = self.timing else { return None };
         let length = speed.scale_time(self.time_of_passes(1)).as_u64();

@@ -108,7 +108,8 @@ impl StreamTimeline {
         u128::from(self.rate.due_time(bursts.saturating_mul(frames)).as_u64()) + pauses
     }
 
-    /// End of the last slot, from the start of the run; `None` if the stream sends until stopped.
+    /// End of the last frame's slot, or of the time limit, from the start of the run; `None` if the stream sends until
+    /// stopped.
     pub fn end_time(&self) -> Option<Nanos> {
         match self.shape {
             // The stream holds its time limit to the end, although its last frame is due earlier.

@@ -1,7 +1,7 @@
 //! Documents of trials: the traffic of a plan, or of flags, at another load and for another duration.
 //!
-//! A trial keeps ports, addresses and the share of each flow. It replaces rates, durations and, if asked, sizes. So a
-//! trial is an ordinary document, and its run is an ordinary run.
+//! A trial keeps ports, addresses and the share of each flow. It replaces rates, durations and, if asked, sizes, and it
+//! has no captures. So a trial is an ordinary document, and its run is an ordinary run.
 
 mod loads;
 
@@ -31,7 +31,7 @@ pub struct TrialTraffic {
     senders: Vec<LoadedSender>,
 }
 
-/// A flow at the plan's own rates.
+/// Load of a flow at the rates of the plan.
 #[derive(Clone, Copy, Debug, Default)]
 struct FlowLoad {
     /// Frames per second of each direction: a flow that is `bidirectional` sends them twice.
@@ -62,7 +62,8 @@ pub enum TrialAmount {
 }
 
 impl TrialTraffic {
-    /// The traffic of a document. `speeds` returns the speed of each port, where it is known.
+    /// The traffic of a document. `speeds` returns the speed of each port, where it is known. Refuses flows that send
+    /// bursts, have no receiver or are not measured.
     pub fn from_document(
         text: &str,
         reading: PlanParseOptions,
@@ -131,7 +132,7 @@ impl TrialTraffic {
     }
 }
 
-/// The reason why a stream cannot be sent at another load.
+/// The reason why a trial cannot send or measure a stream; `None` if it can.
 fn find_stream_problem(stream: &crate::Stream) -> Option<PlanProblem> {
     // A burst has two rates, its own and the mean. A load that is scaled could mean either.
     let why = if matches!(stream.duration.amount, StreamAmount::Bursts { .. }) {

@@ -60,7 +60,7 @@ pub enum SeriesEndReason {
 /// An event that is reported to the caller while a series runs.
 #[derive(Debug)]
 pub enum AskEvent<'a> {
-    /// The probe with this number has left.
+    /// The probe with this number was sent; the kernel may have dropped it.
     Sent { line: usize, number: u32 },
     /// An answer that belongs to a probe.
     Answered {
@@ -106,7 +106,8 @@ pub fn check_limits(line: &ProbeLine<'_>) -> Result<(), BudgetExceeded> {
     })
 }
 
-/// Sends all probes of all lines and receives their answers.
+/// Sends all probes of all lines and receives their answers. Fails before the first probe if a schedule exceeds the
+/// limits of its target.
 pub fn run_lines(
     lines: &mut [ProbeLine<'_>],
     listeners: &mut [PacketListener],
@@ -116,7 +117,7 @@ pub fn run_lines(
     run_lines_from(now() + FIRST_DEPARTURE_DELAY, lines, listeners, options, on_event)
 }
 
-/// Sends all probes and receives their answers, with departure times counted from `start`.
+/// Does the same as [`run_lines`], with departure times counted from `start`.
 pub fn run_lines_from(
     start: MonoTime,
     lines: &mut [ProbeLine<'_>],
@@ -234,7 +235,7 @@ impl AskState<'_, '_, '_> {
         asked.line.method.write_probe(planned.number, at, planned.length, &mut self.frame);
         let mut gone = Vec::with_capacity(1);
         let refused = asked.line.dispatcher.send_train(&[DueFrame { at, frame: &self.frame }], &mut gone)?;
-        // The record has the frame as it was sent, not as it was planned: a method may pad or shorten its frame.
+        // The record has the length of the frame as it was sent: a method may pad or shorten its frame.
         let length = frame_length(&self.frame);
         // Refused probes are recorded too, as unsent.
         let gone = gone.pop().unwrap_or_else(DepartedFrame::new_unsent);
@@ -291,7 +292,8 @@ impl AskState<'_, '_, '_> {
         Ok(())
     }
 
-    /// Listens after the last probe until all probes are answered and a little longer, or until the time limit ends.
+    /// Listens after the last probe until all probes are answered or refused, and a little longer. The time limit or
+    /// `stop` may end it earlier.
     fn drain_late_answers(&mut self) -> Result<(), Error> {
         let begun = now();
         let last =

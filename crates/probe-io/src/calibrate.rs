@@ -1,11 +1,11 @@
 //! Measures how exact each mechanism is between two interfaces of this machine, by the stamps of the far end,
 //! and whether the stamps of a frame are in the order of its path.
 //!
-//! Frames with a separate EtherType are sent from one interface to the other. A frame has arrived when its
+//! Frames with an experimental EtherType are sent from one interface to the other. A frame has arrived when its
 //! number is seen at the far end. A capture on the sending interface stamps it, too. Interfaces that look
 //! like part of a real network are refused.
 //!
-//! Invariant: an error is the difference of two times of this node, departure time and arrival, each with its bound.
+//! Invariant: an error is the difference of two times of this node's clock: the planned departure and the arrival.
 
 use crate::circumstances;
 use crate::release::{self, DepartedFrame, DueFrame, ReleaseDispatcher, ReleaseOptions};
@@ -39,6 +39,7 @@ pub struct CalibrationExtent {
     pub count: u32,
     /// Time between two probes of a train.
     pub gap: Nanos,
+    /// Probes of a train.
     pub train: u32,
 }
 
@@ -52,20 +53,20 @@ pub struct CalibratedMechanism {
     /// Requests that the mechanism could not fulfil, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
-    /// Probes that were handed to the mechanism.
+    /// Probes that the kernel accepted.
     pub sent: u64,
     pub arrived: u64,
     /// Probes that were flagged late or early.
     pub flagged: u64,
     /// Probes with stamps in the wrong order; more than a few mean that the set-up is wrong.
     pub out_of_order: u64,
-    /// Time from the departure time to the arrival.
+    /// Time from the planned departure to the arrival.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_ns: Option<ErrorSpread>,
     /// Error of the distances within trains at arrival, without sign.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spacing_error_ns: Option<ErrorSpread>,
-    /// Time from the departure time to the release, as the mechanism reports it.
+    /// Time from the planned departure to the release, as the mechanism reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_error_ns: Option<ErrorSpread>,
     /// Time from the release to the arrival: the error of a release stamp that is used as a departure stamp.

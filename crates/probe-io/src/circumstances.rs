@@ -24,8 +24,9 @@ pub fn find_driver_name(location: &PortLocation) -> Option<String> {
     EthtoolCalls::open_in(&netns).ok()?.read_driver_name(&location.interface).ok().map(|driver| driver.name)
 }
 
-/// Builds the header of a probe file, as far as it is known before the first probe leaves. The caller adds the targets,
-/// and the clock offset after the last probe. Without a `schedule`, an estimator requests trains one by one.
+/// Builds the header of a probe file, as far as it is known before the first probe leaves. The caller adds the seed,
+/// the targets, the contact, the reason for the mechanism and its remarks, and the clock offset after the last probe.
+/// Without a `schedule`, an estimator requests trains one by one.
 pub fn build_probe_header(
     location: &PortLocation,
     mechanism: ReleaseMechanism,

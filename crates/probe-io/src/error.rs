@@ -22,7 +22,7 @@ pub enum Error {
         interface: String,
         source: Box<packetrig_sys::UnsupportedFeature>,
     },
-    /// A mechanism that holds whole trains has no room for one.
+    /// A mechanism that holds whole trains has no room for one, or a frame is too long for it.
     #[error(
         "mechanism {mechanism} holds at most {most} frames of {longest} bytes at once, not {frames} frames of \
             up to {length} bytes"
@@ -38,7 +38,7 @@ pub enum Error {
     /// The thread that sends has panicked.
     #[error("the thread that releases probes ended unexpectedly")]
     Gone,
-    /// The kernel has no route to the target.
+    /// The kernel has no route to the target, or none with a source address of the outgoing interface.
     #[error("no route to {0}{place}", place = .1.as_deref().map(|name| format!(" through {name}")).unwrap_or_default())]
     NoRoute(IpAddr, Option<String>),
     /// The hardware address of the next hop is unknown.

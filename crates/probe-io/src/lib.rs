@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Schedule + frames -> Dispatcher (budget) -> Release (one of eight mechanisms) -> interface
-//!                                                 |  Gone: hand-over, release, departure stamps
+//!                                                 |  DepartedFrame: hand-over, release, departure stamps
 //!  answers (a ring with the kernel's stamps) -----+-> Record of every probe
 //! ```
 //! `packetrig_probe` evaluates series of probes. This crate has the sockets, rings, programs in the kernel
@@ -42,12 +42,12 @@ fn frame_length(frame: &[u8]) -> u32 {
     small_count(frame.len())
 }
 
-/// A number of frames or bytes that fits in memory, so it is far below `u32::MAX` and never clamped.
+/// Converts a number of frames or bytes in memory. It is far below `u32::MAX`, so it is never clamped.
 fn small_count(count: usize) -> u32 {
     clamp_to_u32(count)
 }
 
-/// A number of frames in memory: it cannot exceed what the machine can address, so it is never clamped.
+/// Converts a number of frames in memory. It cannot exceed what the machine can address, so it is never clamped.
 fn frames_in_memory(count: u64) -> usize {
     clamp_to_usize(count)
 }

@@ -89,7 +89,7 @@ impl PacketListener {
         Self::open_filtered(location, index, &filter::compile_filter(wanted), frames)
     }
 
-    /// Listens at all ports.
+    /// Listens for ICMP, and for TCP and UDP to all ports, with room for `frames` frames.
     pub fn open_for_all_ports(
         location: &PortLocation,
         index: u32,

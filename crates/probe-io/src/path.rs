@@ -92,7 +92,8 @@ fn exit_link(links: &mut NamespaceLinks, route: KernelRoute) -> Result<Link, Err
     Ok(loopback.unwrap_or(link))
 }
 
-/// Returns the source that the kernel chooses. It must be an address of the interface, or of this machine if packets stay inside it.
+/// Returns the source address that the kernel chooses; `None` if it is not an address of the interface. If packets stay
+/// inside this machine, every address of the machine will do.
 fn route_source(links: &mut NamespaceLinks, route: KernelRoute, to: IpAddr) -> Result<Option<IpAddr>, Error> {
     if route.is_local {
         // Packets to an own address come from that address unless the kernel says otherwise.

@@ -98,7 +98,8 @@ fn longest_lead_time(aims: &[TargetProbesToSend]) -> Nanos {
     aims.iter().map(|aim| aim.dispatcher.lead_time()).max().unwrap_or(Nanos::ZERO)
 }
 
-/// Sends a schedule with departure times counted from `start`. Calls `on_sent` with the number of probes that have just left.
+/// Sends a schedule with departure times counted from `start`. After each batch, calls `on_sent` with the number of
+/// its probes that the limits allowed; the kernel may have dropped some.
 pub fn send_schedule_from(
     start: MonoTime,
     schedule: &ProbeSchedule,
@@ -108,8 +109,8 @@ pub fn send_schedule_from(
 ) -> Result<SendOutcome, Error> {
     let lead = longest_lead_time(aims);
     let mut sent = SendOutcome { records: Vec::with_capacity(schedule.probes().len()), refused: None };
-    // A ring sends all its frames back to back, so it must not get two trains at once. With several targets,
-    // each train goes to another target.
+    // A ring sends all its frames back to back, so it must not get two trains at once. With several targets, the
+    // trains take turns: each train goes to the next target, so it is a batch of its own.
     let single =
         aims.len() > 1 || aims.iter().any(|aim| aim.dispatcher.mechanism() == ReleaseMechanism::Ring);
     for (turn, range) in

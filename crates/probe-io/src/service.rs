@@ -66,7 +66,7 @@ pub struct ServiceOptions {
     pub horizon: Nanos,
     /// A packet that leaves later than this after its time is flagged late.
     pub tolerance: Nanos,
-    /// Limits that every permitted target has at least.
+    /// The smallest limits of all permitted targets; clients read them in WELCOME.
     pub least_limits: TargetLimits,
 }
 
@@ -169,7 +169,8 @@ impl ReleaseService {
         ServiceObserver(Arc::clone(&self.shared.totals))
     }
 
-    /// Serves until `stop` returns true. Returns the outcome of the packets of all clients.
+    /// Serves until `stop` returns true or the mechanism fails. Returns the packet counts of its clients, for a limited
+    /// number of clients of each user.
     pub fn serve_until(self, stop: &dyn Fn() -> bool) -> Result<Vec<PastClient>, Error> {
         let Self { listener, release, shared, netns, _loopback } = self;
         let outlet = {

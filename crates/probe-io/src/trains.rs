@@ -128,7 +128,7 @@ impl<'a> TrainSender<'a> {
         Ok(TrainSeriesEndReason::Done)
     }
 
-    /// Share of probes that were not answered.
+    /// Share of the sent probes that were neither answered nor refused.
     pub fn loss_share(&self) -> f64 {
         let counts = self.series.counts();
         counts.lost as f64 / counts.sent.max(1) as f64
@@ -139,7 +139,8 @@ impl<'a> TrainSender<'a> {
         self.way.permitted.limits().is_lossy(counts.sent, counts.lost)
     }
 
-    /// Sends a train and receives its answers.
+    /// Waits until the train may begin, sends it and receives its answers. If `stop` returns true before it begins, the
+    /// result is empty.
     pub fn send_train_through_path(
         &mut self,
         ask: &TrainRequest,

@@ -4,7 +4,7 @@
 //! Invariant: in any interval of `t` seconds at most `burst + t * probes_per_s` probes are allowed, and bits likewise.
 
 use crate::TargetLimits;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 
 /// Reason why a frame must not be sent: the limit that it would exceed, or a lease that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,15 +21,32 @@ pub enum BudgetExceeded {
     Lease,
 }
 
-/// The state of both buckets, and the number of frames so far. The level of a bucket is stored as the time at which
-/// the bucket is full again. The time for each frame is rounded down to whole nanoseconds.
+/// The state of both buckets, and the number of frames so far.
 #[derive(Clone, Debug)]
 pub struct ProbeBudget {
     limits: TargetLimits,
-    /// Time at which each bucket will be full again.
-    probes_full_at: u64,
-    bits_full_at: u64,
+    probes: TokenBucket,
+    bits: TokenBucket,
     taken: u64,
+}
+
+/// The level of a bucket, stored as the time at which the bucket is full again.
+#[derive(Clone, Copy, Debug, Default)]
+struct TokenBucket {
+    full_at_ns: u64,
+    /// The part of a nanosecond beyond, in units of one divided by the rate: without it, rounding would allow more than the rate.
+    rest: u64,
+}
+
+impl TokenBucket {
+    /// Returns the bucket after `amount` was taken at this time; `per_s` is at least 1.
+    fn after_taking(self, amount: u64, per_s: u64, at_ns: u64) -> Self {
+        let from = if self.full_at_ns < at_ns { Self { full_at_ns: at_ns, rest: 0 } } else { self };
+        let total = u128::from(amount) * u128::from(Nanos::from_secs(1).as_u64()) + u128::from(from.rest);
+        let (whole, rest) = (total / u128::from(per_s), total % u128::from(per_s));
+        // The rest is smaller than the rate, so it fits.
+        Self { full_at_ns: from.full_at_ns.saturating_add(clamp_to_u64(whole)), rest: clamp_to_u64(rest) }
+    }
 }
 
 /// The bucket of bits holds `burst` frames of this length.
@@ -40,7 +57,8 @@ const START_SEARCH_RESOLUTION: Nanos = Nanos::from_millis(1);
 
 impl ProbeBudget {
     pub const fn new(limits: TargetLimits) -> Self {
-        Self { limits, probes_full_at: 0, bits_full_at: 0, taken: 0 }
+        const EMPTY: TokenBucket = TokenBucket { full_at_ns: 0, rest: 0 };
+        Self { limits, probes: EMPTY, bits: EMPTY, taken: 0 }
     }
 
     pub const fn limits(&self) -> TargetLimits {
@@ -50,12 +68,15 @@ impl ProbeBudget {
     /// Returns this budget with other limits; probes and bits that were used stay used.
     #[must_use]
     pub const fn with_limits(self, limits: TargetLimits) -> Self {
-        Self { limits, ..self }
+        // The parts of a nanosecond are in units of the old rates.
+        let probes = TokenBucket { rest: 0, ..self.probes };
+        let bits = TokenBucket { rest: 0, ..self.bits };
+        Self { limits, probes, bits, ..self }
     }
 
     /// Returns whether both buckets are full at this time.
     pub const fn are_buckets_full(&self, at: MonoTime) -> bool {
-        self.probes_full_at <= at.as_nanos() && self.bits_full_at <= at.as_nanos()
+        self.probes.full_at_ns <= at.as_nanos() && self.bits.full_at_ns <= at.as_nanos()
     }
 
     /// Returns the earliest time from `at` on at which a train may begin; it may be up to 1 ms later than necessary.
@@ -67,7 +88,7 @@ impl ProbeBudget {
         train: impl Iterator<Item = (Nanos, u32)> + Clone,
     ) -> Result<MonoTime, BudgetExceeded> {
         // Full buckets are the best case: a train that does not fit then never fits.
-        let full = at.max(MonoTime::from_nanos(self.probes_full_at.max(self.bits_full_at)));
+        let full = at.max(MonoTime::from_nanos(self.probes.full_at_ns.max(self.bits.full_at_ns)));
         self.check_train(full, train.clone())?;
         let mut late = full;
         let mut early = at;
@@ -104,20 +125,18 @@ impl ProbeBudget {
         // Each bucket is a virtual clock (GCRA, ITU-T I.371): a full bucket has its time in the past, and a
         // frame fits if the time at which the bucket is full again is at most one burst ahead.
         let room = refill_ns(u64::from(limits.burst), limits.probes_per_s);
-        let probes = self.probes_full_at.max(at).saturating_add(refill_ns(1, limits.probes_per_s));
-        // `refill_ns` divides by at least 1, so a rate of 0 must be refused here.
-        if limits.probes_per_s == 0 || probes - at > room {
+        let probes = self.probes.after_taking(1, limits.probes_per_s.max(1), at);
+        if limits.probes_per_s == 0 || probes.full_at_ns - at > room {
             return Err(BudgetExceeded::Probes(limits));
         }
         // Both buckets are checked before either is charged.
         let room = refill_ns(u64::from(limits.burst).saturating_mul(MAX_FRAME_BITS), limits.bits_per_s);
-        let bits =
-            self.bits_full_at.max(at).saturating_add(refill_ns(u64::from(length) * 8, limits.bits_per_s));
-        if limits.bits_per_s == 0 || bits - at > room {
+        let bits = self.bits.after_taking(u64::from(length) * 8, limits.bits_per_s.max(1), at);
+        if limits.bits_per_s == 0 || bits.full_at_ns - at > room {
             return Err(BudgetExceeded::Bits(limits));
         }
-        self.probes_full_at = probes;
-        self.bits_full_at = bits;
+        self.probes = probes;
+        self.bits = bits;
         self.taken += 1;
         Ok(())
     }
@@ -134,6 +153,17 @@ mod tests {
     use super::*;
 
     const LIMITS: TargetLimits = TargetLimits { most: u64::MAX, ..TargetLimits::DEFAULT_LIMITS };
+
+    #[test]
+    fn rate_that_divides_no_second_is_kept_exactly() {
+        for per_s in [3, 15_000_000, 3_000_000_000] {
+            let mut bucket = TokenBucket::default();
+            for _ in 0..1_000_000 {
+                bucket = bucket.after_taking(1, per_s, 0);
+            }
+            assert_eq!(bucket.full_at_ns, 1_000_000 * 1_000_000_000 / per_s, "{per_s}");
+        }
+    }
 
     fn taken(budget: &mut ProbeBudget, from: u64, every: u64, length: u32) -> usize {
         (0..100_000)

@@ -40,7 +40,7 @@ pub struct ProbeFrameEndpoints {
     pub class: u8,
 }
 
-/// A TCP segment, to be written or as it came in.
+/// A TCP segment, to be written or as it was received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpSegment<'a> {
     pub source_port: u16,

@@ -38,7 +38,7 @@ pub struct ProbeHeader {
     pub priority: Option<i32>,
     /// Processor that the sender was pinned to.
     pub cpu: Option<usize>,
-    /// A probe that left earlier or later than this from its departure time is flagged.
+    /// A probe is flagged if it leaves more than this before or after its departure time.
     pub tolerance_ns: u64,
     /// The kernel's release number.
     pub kernel: String,
@@ -48,7 +48,8 @@ pub struct ProbeHeader {
     pub qdiscs: Vec<String>,
     /// Offloads of the interface that are on.
     pub offloads: Vec<String>,
-    /// The share of a second that real-time threads may have: microseconds out of a period.
+    /// Time that real-time threads may run in each period, and the period, in microseconds; `None` if there is no
+    /// limit or the kernel does not say.
     pub real_time_share_us: Option<(u64, u64)>,
     /// Offset of the clocks before the first probe.
     pub clock_before: ClockOffset,

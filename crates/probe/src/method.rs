@@ -3,8 +3,8 @@
 //! A [`ProbeMethod`] writes frames and reads answers. It handles neither their times, nor the evaluation
 //! of a series ([`crate::series`]).
 //!
-//! Invariant: a reply is returned only for an answer that names a number of this method, and that comes from the target or quotes a
-//! packet of ours to it.
+//! Invariant: a reply is returned only for an answer that names a number of this method, and that comes from the target
+//! or quotes a packet of ours to it. For one-way probes, the "answer" is the probe itself at its target.
 
 use crate::answer::{AnswerContent, PathFailure, ProbeAnswer, QuotedPacket};
 use crate::frame::{self, PROTOCOL_TCP, PROTOCOL_UDP, ProbeFrameEndpoints, TcpSegment, flags};
@@ -17,7 +17,7 @@ use std::fmt::Debug;
 /// A kind of probe towards one target.
 pub trait ProbeMethod: Debug + Send {
     /// Writes the frame of a probe with departure time `at`. The frame has `length` bytes, or the minimum
-    /// that this kind of probe needs.
+    /// that this kind of probe needs. SYN segments always have the same length.
     fn write_probe(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>);
 
     /// Finds the probe that a received packet answers; `None` if the packet answers no probe of this method.
@@ -41,7 +41,7 @@ pub struct ProbeReply {
     /// The number of the probe.
     pub number: u32,
     pub says: ReplyMeaning,
-    /// True if all checksums are right and the answer repeats the content of the probe.
+    /// True if all checksums are right, and the content of the probe is unchanged in an answer that echoes it.
     pub is_sound: bool,
     /// Arrival of the probe at the far end, as that end reports it.
     pub far_arrival: Option<ProbeStamp>,

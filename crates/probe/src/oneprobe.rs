@@ -20,7 +20,8 @@
 //! The module neither sends nor waits: [`OneprobeMachine`] takes the time and the received segments, and
 //! returns what to send.
 //!
-//! Invariant: every probe that was sent is in exactly one account; round trips of handshakes and of data are never mixed.
+//! Invariant: each probe that is finished is counted once, as told or under one reason of ambiguity; round trips of
+//! handshakes and of data are never mixed.
 
 mod evidence;
 mod machine;
@@ -69,10 +70,10 @@ pub enum OneprobeFailure {
     Refused,
     #[error("the target does not answer connection requests")]
     Silent,
-    /// No connection lasted for a whole probe.
+    /// Several connections in a row ended without a usable probe.
     #[error(
-        "the server ends connections before anything can be measured; request a larger document (--path) or \
-            shorter segments (--answer)"
+        "several connections in a row gave no usable probe: the server ends them too early, or the path loses too \
+            much; request a larger document (--path) or shorter segments (--answer)"
     )]
     TooShort,
     #[error("the server accepts connections but sends nothing; it may not be a web server")]

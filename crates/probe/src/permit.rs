@@ -16,7 +16,8 @@
 //! burst = 1000
 //! loss_percent = 100                       # no loss ends a series
 //! ```
-//! Invariant: an address that is not loopback is allowed only if an entry names a network that contains it, and none forbids it.
+//! Invariant: an address that is not loopback is allowed only if an entry or `--allow` names a network that contains
+//! it, and no network under `never` contains it.
 
 use packetrig_units::{BitRate, Network};
 use serde::Deserialize;
@@ -34,14 +35,16 @@ pub struct TargetLimits {
     pub probes_per_s: u64,
     /// Bits of frames per second.
     pub bits_per_s: u64,
+    /// Probes that may leave at once.
     pub burst: u32,
+    /// Maximum number of probes in all.
     pub most: u64,
     /// A series ends if more than this percentage of its probes is lost.
     pub loss_percent: u8,
 }
 
 impl TargetLimits {
-    /// Limits for two interfaces of this machine that are connected directly.
+    /// No limits, for frames that reach no target: between two interfaces of this machine that are connected directly.
     pub const NONE: Self = Self {
         probes_per_s: u64::MAX,
         bits_per_s: u64::MAX,
@@ -102,7 +105,7 @@ impl PermittedTarget {
 pub enum PermitRefusal {
     #[error("probing {0} is not allowed; if its owner agrees, add --allow {0}/{bits}", bits = if .0.is_ipv4() { 32 } else { 128 })]
     NotAllowed(IpAddr),
-    #[error("probing {0} is forbidden by the owner of this machine")]
+    #[error("probing {0} is forbidden by `never` in a permit file")]
     Forbidden(IpAddr),
     #[error("cannot probe {0}: it is not the address of one host")]
     NotOne(IpAddr),
@@ -164,7 +167,7 @@ pub struct ProbePermit {
 }
 
 impl ProbePermit {
-    /// Reads an owner's file.
+    /// Reads the text of a permit file.
     pub fn from_text(text: &str) -> Result<Self, FileError> {
         let permit: Self = toml::from_str(text).map_err(|error| FileError(error.to_string()))?;
         // Days are compared as text later, which is right only for this form.
@@ -211,7 +214,8 @@ impl ProbePermit {
         }
     }
 
-    /// The smallest limits of all permitted targets: no permitted target has smaller ones.
+    /// The smallest limits of all targets that entries or `--allow` permit: none of them has smaller ones. Loopback
+    /// addresses that no entry contains do not count.
     pub fn least_limits(&self) -> TargetLimits {
         let named = self.targets.iter().map(TargetNetwork::limits);
         let typed = (!self.typed.is_empty()).then_some(TargetLimits::DEFAULT_LIMITS);
@@ -219,7 +223,7 @@ impl ProbePermit {
             .chain(typed)
             .reduce(TargetLimits::narrowed_by_limits)
             .unwrap_or(TargetLimits::DEFAULT_LIMITS);
-        // Targets that the owner does not name have the usual limits.
+        // Targets that the owner does not name have the default limits.
         match &self.owner {
             Some(owner) => {
                 own.narrowed_by_limits(owner.least_limits()).narrowed_by_limits(TargetLimits::DEFAULT_LIMITS)

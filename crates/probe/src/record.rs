@@ -94,7 +94,8 @@ impl DepartureStamp {
         all.iter().find(|departure| departure.stage == stage).map(|departure| departure.stamp)
     }
 
-    /// The stamp of the last stage on this node's own clock. Stamps of a device's clock cannot be compared with it.
+    /// The stamp of the last stage after the queueing discipline, on this node's own clock. Stamps of a device's clock
+    /// cannot be compared with it.
     pub fn last_local_departure(all: &[Self]) -> Option<ProbeStamp> {
         let own = all.iter().filter(|departure| departure.stamp.clock == StampClock::Monotonic);
         // A queueing discipline may hold the frame back, so its stamp is no departure.

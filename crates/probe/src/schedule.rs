@@ -14,7 +14,7 @@ pub const MAX_SCHEDULED_PROBES: usize = 10_000_000;
 #[serde(rename_all = "snake_case")]
 pub enum ProbeKind {
     Single,
-    /// Sent before other probes, to wake the path and fill its buckets; not measured.
+    /// Sent before other probes, to wake the path and empty its token buckets; not measured.
     Primer,
     /// Sent after other probes, so that they are not the end of a burst; not measured.
     Tail,

@@ -11,7 +11,7 @@ use serde::Deserialize;
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     #[error(
-        "line {line} of the schedule is invalid: {why}; write `offset_ns,length,train[,kind]` or JSON with \
+        "line {line} of the schedule is invalid: {why}; write `offset_ns,length[,train[,kind]]` or JSON with \
             these names"
     )]
     Row {
@@ -30,6 +30,7 @@ pub struct ChirpScript {
     pub every: Nanos,
     pub of: u32,
     pub first_gap: Nanos,
+    /// Each distance is shorter than the one before by this factor; values below 1 count as 1.
     pub factor: f64,
     pub length: u32,
 }
@@ -90,8 +91,8 @@ struct ScriptRow {
     kind: Option<ProbeKind>,
 }
 
-/// Rows of CSV (`offset_ns,length,train[,kind]`, with or without a line of names) or of JSON, one object a
-/// line. Rows without a train are trains of one. Empty lines and lines that begin with `#` do not count.
+/// Reads rows of CSV (`offset_ns,length[,train[,kind]]`, with or without a line of names) or of JSON, one object
+/// a line. Rows without a train are trains of one. Empty lines and lines that begin with `#` do not count.
 pub fn read_schedule(text: &str) -> Result<ProbeSchedule, ScriptError> {
     let mut planned = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -122,13 +123,13 @@ pub fn read_schedule(text: &str) -> Result<ProbeSchedule, ScriptError> {
 fn read_csv_row(line: &str) -> Result<ScriptRow, String> {
     let cells: Vec<&str> = line.split(',').map(str::trim).collect();
     let [offset_ns, length, rest @ ..] = cells.as_slice() else {
-        return Err(format!("it has {} values", cells.len()));
+        return Err(format!("it has {} value(s), not 2 to 4", cells.len()));
     };
     let [train, kind] = match rest {
         [] => [None, None],
         [train] => [Some(*train), None],
         [train, kind] => [Some(*train), Some(*kind)],
-        _ => return Err(format!("it has {} values", cells.len())),
+        _ => return Err(format!("it has {} value(s), not 2 to 4", cells.len())),
     };
     // The names of kinds are those of JSON, so both forms of rows know the same words.
     let kind = kind.filter(|kind| !kind.is_empty()).map(|kind| {
@@ -144,7 +145,7 @@ fn read_csv_row(line: &str) -> Result<ScriptRow, String> {
 }
 
 fn parse_number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a number"))
+    text.parse().map_err(|_| format!("`{text}` is not a whole number of the allowed range"))
 }
 
 #[cfg(test)]

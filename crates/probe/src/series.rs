@@ -1,7 +1,8 @@
 //! Accounts for a series of probes to one target: lost, duplicated, reordered and damaged answers, and round-trip times.
 //!
-//! The series receives the sent probes and the received answers, in any order. A round trip lasts from the
-//! best known departure time of a probe to the kernel's stamp of its answer, with the bounds of both stamps.
+//! The series receives the sent probes in the order of their numbers, and the answers in any order, each after its
+//! probe. A round trip lasts from the best known departure time of a probe to the kernel's stamp of its answer, with
+//! the bounds of both stamps.
 //!
 //! Invariant: every probe that left is either answered, refused or lost; duplicates and damaged answers are counted separately.
 
@@ -35,15 +36,15 @@ enum ProbeState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SeriesCounts {
     pub sent: u64,
-    /// Probes that were planned and did not leave.
+    /// Planned probes that were not given to the kernel. Probes that the kernel dropped count as sent.
     pub unsent: u64,
     /// Probes with a sound answer of the target.
     pub answered: u64,
     /// Probes that a host or router reported as undeliverable.
     pub refused: u64,
-    /// Probes without a valid answer.
+    /// Sent probes that were neither answered nor refused.
     pub lost: u64,
-    /// Further sound answers to probes that had one.
+    /// Further sound answers to probes that had one, and errors about such probes.
     pub duplicates: u64,
     /// First answers that arrived after the first answer to a later probe.
     pub reordered: u64,
@@ -55,7 +56,7 @@ pub struct SeriesCounts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SettledCounts {
     pub sent: u64,
-    /// Number of these probes without a sound answer.
+    /// Number of these probes without a sound answer; refused probes are included.
     pub lost: u64,
 }
 
@@ -82,7 +83,7 @@ pub struct MeasuredTime {
     pub bound_ns: u64,
 }
 
-/// The time between two stamps of the same clock; `None` if their clocks differ.
+/// The time between two stamps of the same clock; `None` if their clocks differ, or are clocks of a far end.
 pub fn time_between(from: ProbeStamp, to: ProbeStamp) -> Option<MeasuredTime> {
     // `Far` is the clock of any host that answered: two such stamps need not be of the same host.
     if from.clock != to.clock || from.clock == StampClock::Far {
@@ -116,11 +117,13 @@ pub struct SeriesTimes {
 pub struct SeriesSummary {
     #[serde(flatten)]
     pub counts: SeriesCounts,
-    /// Numbers of answers, by their meaning.
+    /// Number of sound answers and errors of each meaning, duplicates included.
     pub said: Vec<(ReplyMeaning, u64)>,
-    /// Round-trip times without that of the first probe, which may have had to wake up the path; absent without answers.
+    /// Round-trip times; absent without answers. That of the first probe, which may have had to wake up the path,
+    /// counts only if there is no other.
     pub rtt: Option<SeriesTimes>,
-    /// Probes that were released late or early, or whose stamps are missing or contradict each other.
+    /// Probes that were released late or early, whose sender lost its processor, or whose stamps are missing or
+    /// contradict each other.
     pub doubtful: u64,
 }
 
@@ -129,8 +132,8 @@ impl ProbeSeries {
         Self::default()
     }
 
-    /// Adds a probe that has left, or that the limits did not allow. Probes must be added in the
-    /// order of their numbers.
+    /// Adds a probe that was sent, or that was not sent and is flagged so. Probes must be added in the order of their
+    /// numbers.
     pub fn add_sent_probe(&mut self, record: ProbeRecord) {
         let is_unsent = record.flags.contains(&ProbeFlag::Unsent);
         if is_unsent {
@@ -199,7 +202,7 @@ impl ProbeSeries {
         }
     }
 
-    /// The counts so far; a probe without an answer counts as lost.
+    /// The counts so far; a probe that is neither answered nor refused yet counts as lost.
     pub fn counts(&self) -> SeriesCounts {
         // Each probe is in exactly one state, so the sum of these counts never exceeds the number sent.
         let lost = self.counts.sent - self.counts.answered - self.counts.refused;

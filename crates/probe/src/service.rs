@@ -37,17 +37,18 @@ pub enum PacketRefusal {
     QueueFull,
     /// The target may not be probed.
     NotPermitted,
-    /// A limit of the target is used up.
+    /// A limit of the target is used up, or the client or its user has too many targets.
     OverLimit,
     /// The bytes are no IPv4 or IPv6 packet of the kind that may be sent.
     Malformed,
-    /// Source or next hop do not belong to the interface, or the source port belongs to another program.
+    /// Source or next hop do not belong to the interface, the source port belongs to another program, or answers could
+    /// be taken for answers to another user.
     WrongSource,
     TooLong,
     /// Another packet occupied the outlet, and waiting for it would make this one later than its client allows.
     Clash,
     Cancelled,
-    /// No route through this interface, or the next hop does not answer.
+    /// No route through this interface, the next hop does not answer, or no listener receives answers at the source.
     NoRoute,
     /// Its release time is beyond the horizon.
     TooFarAhead,

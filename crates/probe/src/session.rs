@@ -4,7 +4,8 @@
 //! ```text
 //!  Sender (a Method) -- Request --> Reflector -- reflection --> Sender -> Reply with the far end's two stamps
 //! ```
-//! Times in packets are of the real-time clock of the host that writes them. The relation of the two clocks is not computed here.
+//! Times in packets are of the real-time clock of the host that writes them. Only [`delays`] computes how the two
+//! clocks are related.
 //!
 //! Invariant: a reflection is never longer than its request. In authenticated mode, a packet with a wrong digest is not read.
 

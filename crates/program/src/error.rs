@@ -12,7 +12,7 @@ pub enum Error {
     /// line cannot know this.
     #[error("{0}")]
     Usage(String),
-    /// A file or directory could not be made.
+    /// A file or directory could not be made or examined.
     #[error("cannot write {what}")]
     Write { what: String, source: io::Error },
     /// The address for metrics cannot be bound.

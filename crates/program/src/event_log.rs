@@ -24,7 +24,7 @@ pub const LEVEL_VARIABLE: &str = "PACKETRIG_LOG";
 
 static IS_LOG_ENABLED: AtomicBool = AtomicBool::new(false);
 
-/// Arguments of the log, of every command.
+/// Arguments for the event log. Every command has them.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct EventLogArgs {
     /// Log to standard error at this level, for example info or warn,fleet=debug [env: PACKETRIG_LOG]

@@ -8,18 +8,18 @@ use std::process::{ExitCode, ExitStatus};
 pub enum CommandExit {
     /// The command succeeded; a run passed.
     Ok,
-    /// The run's verdict is FAIL.
+    /// The verdict is FAIL: a criterion of a run or a check was not met.
     Fail,
-    /// The command line cannot be understood.
+    /// The command line is wrong, or names something that does not exist.
     Usage,
     /// The plan cannot be read or has errors.
     Plan,
-    /// The kernel, an interface, the disk or the catalogue refused.
+    /// The kernel, an interface, the disk, the catalogue or another machine refused or failed.
     World,
     Rights,
     /// Another process holds a port.
     Busy,
-    /// The run's verdict is INCONCLUSIVE.
+    /// The verdict is INCONCLUSIVE: the rig cannot tell.
     Inconclusive,
     /// An interface looks like part of a real network and the user has not confirmed it, or a target may not be probed.
     Unconfirmed,

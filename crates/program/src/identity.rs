@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use std::hash::{BuildHasher, RandomState};
 
-/// Returns a number that cannot be guessed and does not repeat.
+/// Returns a random number that cannot be guessed. It is very unlikely to repeat.
 pub fn random_number() -> u64 {
     // The standard library seeds its hashers from the random source of the kernel, and changes the seed for each hasher.
     RandomState::new().hash_one("packetrig")
@@ -45,7 +45,7 @@ pub fn format_utc_today() -> String {
 }
 
 fn utc_timestamp(wall_clock_ns: u64) -> Timestamp {
-    // As in `flows::utc_time_text`: no `u64` is beyond jiff's range.
+    // jiff's range contains every `u64` of nanoseconds, so `Timestamp::MAX` is never used.
     Timestamp::from_nanosecond(i128::from(wall_clock_ns)).unwrap_or(Timestamp::MAX)
 }
 

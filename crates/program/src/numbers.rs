@@ -28,7 +28,7 @@ pub fn format_scaled(value: f64, unit: &str) -> String {
 /// Formats a value with at most three digits and the prefix that fits, for screens that change: `1.5 Mbit/s`.
 pub fn format_short(value: f64, unit: &str) -> String {
     let prefixes = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
-    // 999.5 would be rounded to a number with a digit more.
+    // 999.5 would be rounded to 1000, which has four digits, so the next prefix begins there.
     let fitting = prefixes.into_iter().find(|(scale, _)| value.abs() >= scale * 0.9995);
     let (scale, prefix) = fitting.unwrap_or((1.0, ""));
     format!("{} {prefix}{unit}", format_three_digits(value / scale)).trim_end().to_owned()

@@ -38,7 +38,7 @@ impl<W: Write> CommandOutput<W> {
         if wide { self.style.with_width(None) } else { self.style }
     }
 
-    /// Returns true if the reader has closed the pipe, so that writing more is useless.
+    /// Returns true after a failed write, for example to a pipe that the reader has closed: more output would be lost.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
@@ -82,7 +82,7 @@ pub fn print_warning(command: &str, text: impl Display) {
     print_remark(format_args!("{command}: warning: {text}"));
 }
 
-/// Writes an error that does not end a command. [`print_failure`] writes the error that ends it.
+/// Writes an error of a command that continues. [`print_failure`] writes the failures that decide its exit code.
 pub fn print_error(command: &str, text: impl Display) {
     if event_log::is_event_log_enabled() {
         return tracing::error!(target: "packetrig", "{command}: {text}");
@@ -108,7 +108,7 @@ fn log_remark(line: &str) {
     }
 }
 
-/// Writes a failure that decides the exit code of a command.
+/// Writes a failure that decides the exit code of a command. A command may write several.
 pub fn print_failure(text: impl Display) {
     if event_log::is_event_log_enabled() {
         return tracing::error!(target: "packetrig", "{text}");

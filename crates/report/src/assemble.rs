@@ -33,7 +33,10 @@ pub fn assemble_report(
         build_run_rows(facts, plan, &results, &outcome);
     let ledger = sum_ledgers(&results, &streams);
     let imbalances = ledger.find_imbalances();
-    let coverage = ReportCoverage { reported: results.len(), expected: facts.nodes.len() };
+    // A result of a node that nobody expected must not stand for a missing one.
+    let reported =
+        results.iter().filter(|result| facts.nodes.iter().any(|node| node.0 == result.node)).count();
+    let coverage = ReportCoverage { reported, expected: facts.nodes.len() };
     let skew = SkewReport::from_nodes(&nodes, facts.criteria.max_skew);
     let evidence = VerdictEvidence {
         streams: &streams,

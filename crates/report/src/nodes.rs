@@ -84,7 +84,7 @@ impl fmt::Display for SkewVerdict {
     }
 }
 
-/// Differences between the times at which the senders of several nodes began, after their due times.
+/// Differences between nodes in how late their first frames left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkewReport {
     /// Time from the earliest to the latest start, among nodes with a known clock; absent for fewer than two nodes.

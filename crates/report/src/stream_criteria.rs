@@ -178,7 +178,7 @@ impl StreamReport {
 
     pub(super) fn judge_lateness(&self, limit: Nanos) -> Option<StreamFinding> {
         let latest = self.sent.as_ref()?.send_error?.max;
-        let measured = format!("frames left up to {latest} late");
+        let measured = format!("frames left up to {latest} before or after their time");
         let late = Bounded::exactly(latest.as_u64());
         Some(StreamFinding::at_most(limit.as_u64(), late, measured).limit_to_inconclusive())
     }

@@ -12,7 +12,7 @@ pub struct Bounded<T> {
     pub value: T,
     pub least: T,
     pub most: T,
-    /// Reasons why the bounds differ; empty if they are equal.
+    /// Reasons why the bounds may differ; empty for a figure without any doubt.
     #[serde(default, skip_serializing_if = "BoundReasons::is_empty")]
     pub why: BoundReasons,
 }
@@ -36,7 +36,7 @@ impl<T: Copy + Ord> Bounded<T> {
         if most > self.most { Self { most, why: self.why.with_reason(why), ..self } } else { self }
     }
 
-    /// Returns the bounds of the maximum of two figures.
+    /// Returns the maximum of two figures, with its bounds.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl<T: Copy + Ord> Bounded<T> {
         self.least == self.most
     }
 
-    /// Converts the figure to another unit.
+    /// Converts the figure to another unit. `convert` must keep the order of the values.
     pub fn map<U>(self, convert: impl Fn(T) -> U) -> Bounded<U> {
         Bounded {
             value: convert(self.value),

@@ -17,7 +17,7 @@ pub enum CaveatKind {
     ReceiverLost,
     /// The accounts of the ledger do not balance.
     Unbalanced,
-    /// An interface counter could not be read.
+    /// A counter is missing, or a value could not be measured.
     NotMeasured,
     /// Frames arrived that do not belong to this run.
     ForeignFrames,

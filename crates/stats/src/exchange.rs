@@ -157,7 +157,7 @@ impl ClockComparison {
         self.least
     }
 
-    /// Returns the offset and the rate that follow from all exchanges; `None` before the first exchange.
+    /// Returns the offset and the rate that follow from the kept exchanges; `None` before the first exchange.
     pub fn fit_clock(&self) -> Option<ClockFit> {
         let estimates: Vec<OffsetEstimate> = self.kept.iter().chain(&self.best).copied().collect();
         let now = estimates.iter().map(|estimate| estimate.at).max()?;

@@ -65,7 +65,7 @@ impl LatencyTimes {
 
 fn empty_histogram(digits: u8) -> Histogram<u64> {
     Histogram::new_with_bounds(1, MAX_DISTINGUISHED_NS, digits.clamp(1, 3))
-        .expect("bounds 1..LONGEST and 1 to 3 digits are legal")
+        .expect("bounds of 1 ns and 100 s, and 1 to 3 digits, are valid")
 }
 
 impl PartialEq for Latency {

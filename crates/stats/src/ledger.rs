@@ -34,7 +34,7 @@ pub enum LedgerAccount {
     RingDropped,
     /// Frames that were delivered to the receiver of the rig.
     Seen,
-    /// Frames that the receiver saw and that do not belong to this run.
+    /// Frames that the receiver saw and that belong to none of the next four accounts.
     Foreign,
     /// Frames of the protocols of emulated interfaces and their neighbours.
     Protocol,

@@ -22,7 +22,8 @@ pub struct StreamOutage {
     pub frames: u64,
     /// Number of runs of lost frames in this outage.
     pub gaps: u64,
-    /// Arrival of the last frame before the outage; absent if no frame arrived before it.
+    /// Arrival of the last frame before the outage; absent if no frame arrived before it. If too many gaps were open
+    /// at once, `begin` and `end` may be estimates.
     pub begin: Option<MonoTime>,
     /// Arrival of the first frame after the outage; absent if no frame arrived after it.
     pub end: Option<MonoTime>,
@@ -51,7 +52,8 @@ pub struct OutageList {
     pub outages: Vec<StreamOutage>,
     /// Number of all runs of lost frames, including the runs in joined outages.
     pub gaps: u64,
-    /// The longest time between two arrivals with lost frames between them. It is exact even if outages are joined.
+    /// The longest time between two arrivals with lost frames between them. It is exact even if outages are joined, but
+    /// not if too many gaps were open at once.
     pub longest: Option<Nanos>,
     #[serde(skip)]
     limit: usize,

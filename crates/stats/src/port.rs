@@ -61,7 +61,7 @@ pub struct PortInfo {
     /// `ns/ifname`.
     #[serde(deserialize_with = "deserialize_line::<MAX_PORT_TEXT_CHARACTERS, _>")]
     pub location: String,
-    /// Path of the frames.
+    /// The back end that sends and receives the frames; `why` is the reason for its choice.
     pub back_end: BackEnd,
     #[serde(deserialize_with = "deserialize_line::<MAX_PORT_TEXT_CHARACTERS, _>")]
     pub why: String,
@@ -98,7 +98,7 @@ impl TxCounters {
     }
 
     /// Returns the number of frames that the port was asked to send and that its interface did not transmit,
-    /// by the interface's own counters.
+    /// by the interface's own counters; `None` without a counter of drops.
     pub fn unsent_by_interface(&self) -> Option<u64> {
         // The drop counter and the difference may contain the same frames, so the larger number is used
         // instead of the sum.
@@ -118,7 +118,7 @@ pub struct RxCounters {
     pub ring_dropped: u64,
     /// Frames that were delivered to the receiver of the rig.
     pub seen: u64,
-    /// Frames that are not of this run.
+    /// Frames that the receiver assigns neither to a run of packetrig nor to `protocol`.
     pub foreign: u64,
     /// Frames of the protocols of emulated interfaces and their neighbours: ARP, neighbour discovery, echo.
     #[serde(default)]

@@ -2,8 +2,8 @@
 //! that its reflectors answered.
 //!
 //! A time of one direction is a difference between two clocks. The node reports it by the wall clocks of both
-//! ends; how these are related is known only where the results of all nodes are together. A second value uses
-//! the clock comparison of the session itself.
+//! ends. Only the controller, which has the results of all nodes, knows how these clocks are related. A second
+//! value uses the clock comparison of the session itself.
 //!
 //! Invariant: a value that was not measured is absent, never zero.
 
@@ -73,13 +73,13 @@ pub enum ProbeLineEndReason {
     Stopped,
     /// The node's lease ended.
     LeaseEnded,
-    /// More probes were lost than the owner of the node allows.
+    /// More probes were lost than the limits of the target allow.
     Lossy,
     /// A host or router reported that probes are prohibited.
     Prohibited,
     /// The limits of the target did not allow more.
     Limits(#[serde(deserialize_with = "deserialize_line::<MAX_PROBE_TEXT_CHARACTERS, _>")] String),
-    /// No probe could be sent, for example because there is no route.
+    /// Sending failed, for example because there is no route.
     Failed(#[serde(deserialize_with = "deserialize_line::<MAX_PROBE_TEXT_CHARACTERS, _>")] String),
 }
 
@@ -134,14 +134,14 @@ pub struct MeasuredCapacity {
     pub used: u64,
 }
 
-/// A range of rates in bits of frames per second. Frames are counted with their Ethernet header and without FCS.
+/// A rate with its range, in bits per second. The bits of a frame include its Ethernet header, but not its FCS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityRange {
     pub bits_per_s: u64,
     /// Lower end of the range that the method gives; `high` is the upper end.
     pub low: u64,
     pub high: u64,
-    /// The same rate, in bits of IP packets.
+    /// The same rate, in the bits of the IP packets alone.
     pub packet_bits_per_s: u64,
 }
 
@@ -158,8 +158,8 @@ pub struct ProbeLineResult {
     pub line: usize,
     pub end: ProbeLineEndReason,
     pub counts: ProbeCounts,
-    /// Number of probes that were lost on the forward and on the reverse direction, according to the numbers
-    /// of the session's reflections.
+    /// Number of probes lost in the forward direction, and of reflections lost in the reverse direction, by the
+    /// numbers that the reflector writes. Absent if the reflector writes none.
     pub session_lost: Option<(u64, u64)>,
     pub round_trip: Option<ProbeTimes>,
     /// Round-trip times without the time that the reflector took.

@@ -1,4 +1,5 @@
-//! Segments that are stored together: one pack per run and one commit, for any number of nodes.
+//! Segments that are stored together: one pack per run (several on a nearly full disk) and one commit, for any
+//! number of nodes.
 //!
 //! Invariant: a segment gets a [`StoreOutcome`] only when it is synced to the disk and has its row. A bad segment does
 //! not affect the others.
@@ -78,8 +79,8 @@ impl<'a> SegmentBatch<'a> {
         }
     }
 
-    /// Adds a segment of the draft's run. A repeated segment gets the same answer; the bytes that were
-    /// stored first never change.
+    /// Adds a segment of the draft's run. A segment that is stored already gets [`StoreOutcome::Again`], or
+    /// [`Error::Differs`] if its bytes are different: the bytes that were stored first never change.
     pub fn add_segment(&mut self, draft: &RunDraft, id: &'a SegmentId, bytes: &'a [u8]) {
         let outcome = self
             .examine_segment(draft, id, bytes)

@@ -28,7 +28,8 @@ impl Error {
             | Self::RunQuota { .. }
             | Self::Differs(_) => Blame::Peer,
             Self::OfBatch(error) => error.blame(),
-            // packetrig makes the ids of runs and asks each draft for its own segments.
+            // packetrig itself makes the ids of its runs and the names of files, and gives a draft only segments of its
+            // own run.
             Self::Taken(_) | Self::BadId(_) | Self::BadFileName(_) | Self::Foreign(_) => Blame::Bug,
         }
     }

@@ -56,7 +56,7 @@ pub struct RunCatalogue {
     connection: Connection,
 }
 
-/// A run in the list.
+/// Summary of a run that has a report: its row in the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct RunSummary {
     pub run: RunId,
@@ -90,7 +90,7 @@ fn make_file_private(path: &Path) -> std::io::Result<()> {
 }
 
 impl RunCatalogue {
-    /// Opens the catalogue in `place`, and creates it if there is none.
+    /// Opens the catalogue in the directory `place`. Creates it if there is none, and migrates an older one.
     pub fn open_or_create(place: &Path) -> Result<Self, Error> {
         let runs = place.join(RUNS_DIRECTORY);
         private_files::create_directories(&runs).map_err(Error::file("create", &runs))?;
@@ -115,7 +115,8 @@ impl RunCatalogue {
         }
     }
 
-    /// Opens the catalogue in `place` for reading and creates nothing; `None` if there is none. The directory need not be writable.
+    /// Opens the catalogue in the directory `place` for reading; `None` if there is none. An older catalogue is
+    /// migrated if this process may write it, but the directory need not be writable.
     pub fn open_to_read(place: &Path) -> Result<Option<Self>, Error> {
         let path = place.join("catalogue.sqlite");
         if !path.try_exists().map_err(Error::file("find", &path))? {
@@ -193,14 +194,15 @@ impl RunCatalogue {
         self.query_rows(&sql, params![prefix], read_run_summary)
     }
 
-    /// The report of the run with an id that begins with `prefix`.
+    /// Finds a run as [`Self::find_run`] does, and reads its report.
     pub fn load_report(&self, prefix: &str) -> Result<(RunSummary, RunReport), Error> {
         let summary = self.find_run(prefix)?;
         let report = read_report(&summary.directory.join(REPORT_FILE_NAME))?;
         Ok((summary, report))
     }
 
-    /// Stores a measured limit of the rig. It replaces an older limit of the same kind.
+    /// Stores a measured limit of the rig. It replaces an older limit with the same kernel, back end, driver and
+    /// frame size.
     pub fn store_limit(&self, limit: &RigLimit) -> Result<(), Error> {
         let value =
             serde_json::to_string(limit).map_err(Error::damaged_file(self.place.join("catalogue.sqlite")))?;
@@ -228,7 +230,7 @@ impl RunCatalogue {
         self.place.join(RUNS_DIRECTORY).join(&run.0)
     }
 
-    /// Commits a run: writes its row.
+    /// Commits a run: writes its row, and deletes its row among the runs under way.
     pub(crate) fn insert_run(&self, report: &RunReport, directory: &Path) -> Result<(), Error> {
         let sql =
             format!("INSERT INTO runs ({RUN_COLUMNS_SQL}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)");
@@ -295,8 +297,8 @@ impl RunCatalogue {
     }
 }
 
-/// Returns the only element of `found`, or the one whose id is exactly `prefix`. The ids of all
-/// elements begin with `prefix`.
+/// Returns the element whose id is exactly `prefix`, or else the only element. Fails if there are several
+/// elements or none.
 fn require_single_match<T>(prefix: &str, mut found: Vec<T>, id: impl Fn(&T) -> &str) -> Result<T, Error> {
     if let Some(exact) = found.iter().position(|one| id(one) == prefix) {
         return Ok(found.swap_remove(exact));
@@ -341,7 +343,7 @@ fn enable_write_ahead_log(connection: &Connection, timeout: Duration) -> rusqlit
     connection.busy_timeout(timeout)
 }
 
-/// Tries again while another process holds the database.
+/// Tries again while another process holds the database, for at most `timeout`.
 fn retry_while_busy<T>(
     timeout: Duration,
     mut attempt: impl FnMut() -> rusqlite::Result<T>,

@@ -8,8 +8,8 @@ use std::path::Path;
 /// Extension of files that are being written.
 pub(crate) const UNFINISHED_FILE_EXTENSION: &str = "tmp";
 
-/// Writes `bytes` to the file `name`. Once this returns, the complete file survives a power cut; before that,
-/// the file does not exist.
+/// Writes or replaces the file `name`. Once this returns, the complete file survives a power cut. Before that,
+/// the name has no file, the old file or the complete new one, but never a part of a file.
 pub(crate) fn write_whole_file(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     write_file_from_parts(directory, name, &[bytes])
 }

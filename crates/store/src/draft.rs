@@ -81,7 +81,8 @@ impl RunDraft {
         let partial = unfinished.directory.clone();
         let directory = catalogue.run_directory(&run);
         if !partial.exists() {
-            // The other process was about to commit: it had renamed the directory, but not yet written the row.
+            // The other process was about to commit: it had renamed the directory, but not yet written the row. If
+            // both directories are missing, the run continues with an empty one.
             let again = if directory.exists() {
                 fs::rename(&directory, &partial)
             } else {
@@ -119,7 +120,8 @@ impl RunDraft {
     }
 
     /// Assembles a node's part in the run, once everything up to its End is stored; `None` before. Captures
-    /// are written into the run's directory as `<node>-<file>`, and the result refers to them by that name.
+    /// are written into `captures/` in the run's directory, with names that begin with the name of the node. The
+    /// result refers to these files.
     pub fn assemble_part(
         &self,
         catalogue: &RunCatalogue,
@@ -173,7 +175,8 @@ impl RunDraft {
         kept.filter(|kept| !kept.captures.is_empty() || kept.segment_bytes > 0)
     }
 
-    /// Like [`Self::end_without_report`] for a run that has a row, which is removed. Captures that nodes sent are assembled first.
+    /// Like [`Self::end_without_report`], for a run that has a row; the row is deleted. Captures that nodes sent are
+    /// assembled first. If there are none, the segments are removed.
     pub fn abandon_run(mut self, catalogue: &RunCatalogue) -> Result<Option<KeptRun>, Error> {
         if catalogue.count_capture_segments(&self.run)? == 0 {
             // The segments have only counters, which are useless without a report. A directory that cannot be removed stays.
@@ -200,9 +203,9 @@ impl RunDraft {
         Ok(captures)
     }
 
-    /// Writes the run's files, renames the directory, then writes the row into the catalogue in which it was
-    /// begun. Returns the directory; the report gets the new paths of capture files. After a failure all
-    /// written files stay, and the error names their place.
+    /// Writes the run's files, renames the directory, then writes the row. `catalogue` must be the one in which
+    /// the run was begun. Returns the directory; the report gets the new paths of capture files. After a failure
+    /// all written files stay, and the error names their directory.
     pub fn commit_run(
         mut self,
         catalogue: &RunCatalogue,
@@ -261,8 +264,9 @@ impl RunDraft {
 }
 
 impl RunDraft {
-    /// Stores the bytes of [`Self::set_open_state`]. Without them the report would never get results that come later, although their nodes
-    /// delete them once they are stored. So they are written before the report, into the space reserved for it.
+    /// Stores the bytes of [`Self::set_open_state`], or removes a file of such bytes if there are none. They are
+    /// written before the report, into the space reserved for it: without them, later results could never be added
+    /// to the report, although the nodes delete these results once they are stored.
     fn store_open_run_state(&self) -> Result<(), Error> {
         let path = self.partial.join(OPEN_RUN_FILE);
         match &self.open {

@@ -29,7 +29,7 @@ pub enum Error {
     CatalogueBusy { path: PathBuf, holder: String },
     /// The disk has no space for the report, so the run is not started.
     #[error(
-        "not enough disk space for the report of a run: {} has {free} bytes free, and the report may need {wanted}; \
+        "not enough disk space for the report: {} has {free} bytes free, and the report may need {wanted}; \
         free some space, or name another directory with --store",
         path.display()
     )]
@@ -50,9 +50,10 @@ pub enum Error {
     /// A report or another stored value that cannot be read.
     #[error("{} is damaged: {source}", path.display())]
     Damaged { path: PathBuf, source: serde_json::Error },
-    /// No such run or method.
+    /// No run or method of the requested kind has this name, or an id that begins with this text.
     #[error(
-        "no run or method has the name `{0}` or an id that begins with it; `packetrig report` lists those that are stored"
+        "found no run or method with the name or id `{0}`; `packetrig report` lists results, `packetrig report \
+        unfinished` lists runs and methods without one"
     )]
     Unknown(String),
     /// A prefix that matches several runs or methods.
@@ -76,7 +77,7 @@ pub enum Error {
     )]
     LateQuota {
         id: SegmentId,
-        /// Bytes that are stored: of this node or, if that is not the limit that was reached, of all nodes.
+        /// Bytes that are stored of this node or of all nodes, depending on which limit was reached.
         kept: u64,
         most: u64,
     },

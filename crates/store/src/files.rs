@@ -31,7 +31,7 @@ use std::path::Path;
 /// Name of the report's file.
 pub const REPORT_FILE_NAME: &str = "report.json";
 
-/// The report as JSON, for people and programs; `schema_version` is the version of its form.
+/// The report as JSON, for people and programs; `schema_version` is the version of the format.
 pub fn report_json(report: &RunReport) -> String {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, CompactArrayFormatter::default());
@@ -40,12 +40,12 @@ pub fn report_json(report: &RunReport) -> String {
     String::from_utf8(bytes).expect("JSON is UTF-8")
 }
 
-/// The report as a page for people.
+/// The report as an HTML page. `document` is the plan.
 pub fn report_page(report: &RunReport, document: &str) -> String {
     render_run(RunPage { report, document })
 }
 
-/// Decides whether a run has a page for people ([`report_page`]) beside its other files.
+/// Decides whether a run has an HTML page ([`report_page`]) beside its other files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageChoice {
     #[default]

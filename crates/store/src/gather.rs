@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 mod captures;
 
-/// Maximum number of bytes of a packed value.
+/// Longest compressed value that is put together from segments, in bytes: a node must not fill the controller's memory.
 const MAX_PACKED: usize = 64 << 20;
 
 /// A node's part in a run, put together from its segments.
@@ -34,7 +34,7 @@ pub struct GatheredPart {
     pub end: Option<PartManifest>,
     /// Segments that are stored, by kind.
     pub counts: SegmentCounts,
-    /// Segments below the highest number that were never stored, or were lost.
+    /// Segments below the highest number that were never stored, or that this machine's disk has lost or damaged.
     pub missing: u64,
     /// Reasons why this part is incomplete. Each text begins with the node's name.
     pub doubts: Vec<String>,
@@ -107,7 +107,7 @@ pub(crate) fn gather_part(
         }
     }
     gathered.counts = tally.counts;
-    // Rows are sorted by number, and numbers begin at 0 without gaps.
+    // Rows are sorted by number. The node numbers its segments from 0 without gaps.
     let highest = rows.last().map_or(0, |last| last.number.saturating_add(1));
     gathered.missing += highest.saturating_sub(rows.len() as u64);
     if let Some(captures) = captures {
@@ -200,7 +200,7 @@ impl GatheredPart {
     }
 }
 
-/// A value that arrives in pieces, and the last complete one.
+/// Puts the pieces of a value together, and keeps the last complete value.
 #[derive(Debug, Default)]
 struct PiecedValue {
     pieces: Vec<u8>,

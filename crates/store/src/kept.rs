@@ -1,4 +1,5 @@
-//! Runs with files but without a row: they are under way, were killed, or their report could not be written.
+//! Runs with files that are not in the list of runs: they are under way, were killed, or their report could not be
+//! written.
 //!
 //! ```text
 //! <store>/runs/<id>.partial/owner    contains the number of the run's process, which locks it while it lives
@@ -28,7 +29,8 @@ const MAX_ATTEMPTS: u32 = 40;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(5);
 pub(crate) const CAPTURES_DIRECTORY: &str = "captures";
 
-/// A run with files on disk but without a row in the catalogue: it is still running, was killed, or its report could not be stored.
+/// A run with files on disk that is not in the catalogue's list of runs: it is still running, was killed, or its report
+/// could not be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeptRun {
     pub run: RunId,
@@ -38,7 +40,7 @@ pub struct KeptRun {
     /// Number of its process, if that is still running.
     pub process: Option<u32>,
     pub captures: Vec<KeptCapture>,
-    /// Bytes of segments from nodes of a fleet that were not put together.
+    /// Bytes of the segments that nodes of a fleet sent; the files in `captures` are not among them.
     pub segment_bytes: u64,
     /// True if the report was written and only the row is missing.
     pub has_report: bool,
@@ -80,7 +82,8 @@ impl RunCatalogue {
             let is_partial =
                 directory.extension().is_some_and(|extension| extension == UNFINISHED_RUN_EXTENSION);
             let id = directory.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            // Prune has removed the row but not yet the files; the next prune removes them.
+            // A run in the catalogue is not listed here. A run that is being removed has lost its row, but not yet all
+            // of its files; the next prune removes them.
             if !is_partial && (self.is_listed(&id)? || self.is_being_removed(&id)?) {
                 continue;
             }
@@ -124,7 +127,7 @@ impl RunCatalogue {
     }
 }
 
-/// Ownership of a run's directory, as long as this value lives.
+/// Ownership of the directory of a run or method, as long as this value lives. Without the lock another process has it.
 #[derive(Debug)]
 pub(crate) struct DirectoryOwner {
     /// The locked owner file; `None` if another process has the lock.
@@ -151,7 +154,7 @@ impl DirectoryOwner {
         self.file.is_some()
     }
 
-    /// Removes the owner's file from `directory`, because its run is complete.
+    /// Removes the owner file from `directory`, because its run or method is complete.
     pub(crate) fn remove_owner_file(directory: &Path) {
         // A file that stays behind is not locked, so it has no meaning.
         drop(fs::remove_file(directory.join(OWNER_FILE_NAME)));

@@ -6,7 +6,7 @@
 //! <store>/runs/<id>.partial/                    a run under way, or one that was cut short
 //! <store>/runs/<id>.partial/segments/<hash>.pack     segments from nodes of a fleet, as they arrived; a row for each segment
 //! <store>/methods/<id>/journal.jsonl result.json ...      a test method: its trials, and its result once it has ended ([`methods`])
-//! <store>/stray/<id>/segments/...               the same, of runs that this store does not know
+//! <store>/stray/<id>/segments/...               segments of runs that this store does not know
 //! ```
 //! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves a directory
 //! without a row, never a listed run with half a report. Disk space for the report is reserved when the run begins. Only the user

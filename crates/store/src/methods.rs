@@ -27,13 +27,13 @@ pub(crate) const METHODS_DIRECTORY: &str = "methods";
 pub const JOURNAL_FILE_NAME: &str = "journal.jsonl";
 /// Name of the result's file, JSON. Its member `figures` has the values that `report diff` compares.
 pub const RESULT_FILE_NAME: &str = "result.json";
-/// The result as CSV.
+/// Name of the file with the result as CSV.
 pub const RESULT_CSV_FILE: &str = "result.csv";
-/// The result as JUnit XML.
+/// Name of the file with the result as JUnit XML.
 pub const RESULT_JUNIT_FILE: &str = "junit.xml";
-/// The result as Markdown.
+/// Name of the file with the result as Markdown.
 pub const RESULT_MARKDOWN_FILE: &str = "result.md";
-/// The result as tables for a terminal.
+/// Name of the file with the result as tables for a terminal.
 pub const RESULT_TEXT_FILE: &str = "result.txt";
 
 /// Description of a method that is to begin.
@@ -166,7 +166,7 @@ impl MethodDraft {
         self.directory.join(JOURNAL_FILE_NAME)
     }
 
-    /// The journal as it is on the disk. `H` is the form of its first line.
+    /// Reads the journal from the disk. `H` is the type of its first line.
     pub fn read_journal<H: DeserializeOwned>(&self) -> Result<MethodJournal<H>, Error> {
         let path = self.journal_path();
         let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
@@ -251,7 +251,7 @@ impl MethodDraft {
     }
 }
 
-/// Trials in the journal of a method; 0 if it cannot be read.
+/// Returns the number of trials in the journal of a method; 0 if it cannot be read.
 pub(crate) fn count_trials(directory: &Path) -> u64 {
     // The first line is the head, not a trial.
     fs::read(directory.join(JOURNAL_FILE_NAME)).map_or(0, |bytes| count_lines(&bytes).saturating_sub(1))

@@ -19,7 +19,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// Place of a stored segment's bytes, below the directory of its run.
+/// Location of a stored segment: its file below the directory of its run, and the position in this file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentPlace {
     /// Name of the pack; `None` for a segment that an earlier version stored in a separate file.
@@ -82,7 +82,7 @@ impl SegmentPlace {
         }
     }
 
-    /// Returns whether its file exists and is long enough.
+    /// Returns whether its file exists and, if the file is a pack, is long enough.
     pub(crate) fn is_on_disk(&self, run: &Path, id: &SegmentId) -> bool {
         let end = self.position.saturating_add(self.length);
         fs::metadata(self.file_path(run, id)).is_ok_and(|facts| self.pack.is_none() || facts.len() >= end)

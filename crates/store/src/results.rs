@@ -31,7 +31,8 @@ pub struct ComparableResult {
     pub figures: Vec<ReportFigure>,
 }
 
-/// Subject of a test: the plan or the options. Figures of different subjects are compared only if the user insists.
+/// Subject of a test: the plan or the options. A comparison of different subjects is INCONCLUSIVE unless the user
+/// asks for it explicitly.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TestSubject {
     /// Hash of the plan.
@@ -79,7 +80,7 @@ impl ComparableResult {
     }
 }
 
-/// Version of the form of comparisons and trends. A reader refuses a higher one.
+/// Version of the JSON format of comparisons and trends. A reader refuses a higher one.
 pub const COMPARISON_VERSION: u32 = 1;
 
 /// Identity of a result in a comparison or a trend.
@@ -129,7 +130,7 @@ impl ComparisonReport {
         }
     }
 
-    /// Reasons why the verdict is not PASS, one for each figure.
+    /// Reasons why the verdict is not PASS: one for different tests, and one for each figure that does not pass.
     pub fn reasons(&self) -> Vec<String> {
         let judged = self.comparison.figures.iter().filter_map(ComparedFigure::reason);
         let missing =
@@ -140,7 +141,7 @@ impl ComparisonReport {
     }
 }
 
-/// Results of one name, the oldest first.
+/// The results with one name, the oldest first, and the trend of each figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrendReport {
     pub schema_version: u32,

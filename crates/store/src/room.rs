@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const MIN_RESERVED_BYTES: u64 = 4 << 20;
 /// Space for a row of the catalogue: pages of its tables and of its write-ahead log.
 const CATALOGUE_ROW_BYTES: u64 = 256 << 10;
-/// Bytes for the row of a stream, a port or a node, in all files together.
+/// Bytes for the row of a stream or a port, in all files together.
 const BYTES_PER_ROW: u64 = 6 << 10;
 /// Bytes for one second of one series, in all files together, without the name.
 const BYTES_PER_SECOND: u64 = 320;
@@ -25,7 +25,7 @@ pub struct ReportSize {
     pub document_bytes: u64,
     pub streams: u64,
     pub ports: u64,
-    /// The longest name of a stream or port.
+    /// Length of the longest name of a stream or port.
     pub name_bytes: u64,
     /// Time for which the run sends and waits; `None` without an end.
     pub seconds: Option<u64>,

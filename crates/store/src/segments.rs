@@ -4,8 +4,8 @@
 //! <directory of the run>/segments/<hash>.pack                      segments that were stored together
 //! <directory of the run>/segments/<node>.<attempt>/<number>.seg    a segment that an earlier version stored
 //! ```
-//! Invariant: if a segment has a row, its file is synced to the disk, and files with the same name have the
-//! same bytes. After a [`StoreOutcome`], the node may delete the segment.
+//! Invariant: a segment gets its row only after its file is synced to the disk, and files with the same name have
+//! the same bytes. After a [`StoreOutcome`], the node may delete the segment.
 
 use crate::Error;
 use crate::batch::SegmentBatch;

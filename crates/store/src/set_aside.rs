@@ -1,10 +1,10 @@
 //! Unreadable segments, kept so that people can inspect the data that a node sent.
 //!
 //! ```text
-//! <place>/set-aside/<node>/<sha256>.seg
+//! <store>/set-aside/<node>/<sha256>.seg
 //! ```
-//! Invariant: at most [`MAX_FILES_PER_NODE`] files with [`MAX_BYTES_PER_NODE`] bytes together are kept per node. The caller
-//! counts and drops further segments.
+//! Invariant: at most [`MAX_FILES_PER_NODE`] files with [`MAX_BYTES_PER_NODE`] bytes together are kept per node.
+//! Further segments are not written.
 
 use crate::catalogue::RunCatalogue;
 use crate::segments::check_node_directory_name;

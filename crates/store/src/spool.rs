@@ -58,7 +58,7 @@ pub struct SpoolLimits {
 pub struct RecoveredParts {
     /// Segments that wait for the controller.
     pub waiting: u64,
-    /// Files that were truncated, altered or missing.
+    /// Files of segments that were unfinished, altered or missing.
     pub torn: u64,
     /// Journals without an End, which were given one.
     pub cut_short: u64,
@@ -205,8 +205,8 @@ impl ResultSpool {
         self.lock_state().find_part(&key.run, key.attempt)?.read_segment(key.number)
     }
 
-    /// Deletes the segments of a run with numbers below `below`, which the controller has stored. The call
-    /// may be repeated, and does nothing for an unknown run.
+    /// Deletes the segments of a run with numbers below `below`, which the controller has stored. An unknown run has
+    /// none. The call may be repeated. It also writes the Ends, of any run, that did not fit before.
     pub fn release_segments(&self, run: &RunId, attempt: u32, below: u64) -> Result<(), Error> {
         let mut state = self.lock_state();
         if let Some(part) = state.parts.get_mut(&(run.clone(), attempt)) {
@@ -228,7 +228,7 @@ impl ResultSpool {
         self.final_segment_count(run, attempt).is_some()
     }
 
-    /// Bytes of the disk in use.
+    /// Number of bytes that the segments in the spool take on the disk.
     pub fn used_bytes(&self) -> u64 {
         self.lock_state().used_bytes()
     }
@@ -260,7 +260,7 @@ impl SpoolState {
         self.parts.values().map(SpoolPart::used_bytes).sum()
     }
 
-    /// Admits `bytes` of a kind, or counts and refuses them.
+    /// Admits or refuses `bytes` of a kind. Refused captures and intervals are counted in their part.
     fn admit_bytes(
         &mut self,
         run: &RunId,

@@ -162,7 +162,8 @@ impl Lab {
         format!("{}/{}", namespace.name, device_port_name(index))
     }
 
-    /// Makes the device's end of every cable accept the live frames of back end `xdp`.
+    /// Makes the device's end of every cable accept the live frames of back end `xdp`, and switches its VLAN offload
+    /// off. Does nothing in a lab that has only a cable.
     pub fn enable_live_frames(&mut self) -> Result<(), Error> {
         let Some(namespace) = &self.device_namespace else { return Ok(()) };
         let mut links = NamespaceLinks::open_in(&namespace.netns)?;

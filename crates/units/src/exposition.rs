@@ -91,7 +91,8 @@ fn write_infallibly(text: &mut String, line: std::fmt::Arguments<'_>) {
     text.write_fmt(line).expect("writing to text cannot fail");
 }
 
-/// Escapes the value of a label: users choose names of ports and files. The format escapes exactly these three.
+/// Escapes the value of a label: users choose names of ports and files. The format escapes backslash, quote and line
+/// break, and nothing else.
 fn escape_label(value: &str) -> String {
     // The backslash comes first, or it would escape its own escapes.
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")

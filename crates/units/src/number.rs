@@ -1,6 +1,6 @@
 //! Numbers as people read them: digits in threes, no zeros at the end, the prefix that fits. For display only.
 
-/// Form of numbers.
+/// Format of numbers for display; only the space can be chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct NumberFormat {
     /// Space between groups of digits, and before a unit.
@@ -27,7 +27,7 @@ impl NumberFormat {
         text
     }
 
-    /// Formats a value with the prefix that leaves at most three digits before the point: `1.234 M`.
+    /// Formats a value with the largest of the prefixes k, M and G that does not exceed it: `1.234 M`.
     pub fn format_scaled(self, value: f64, unit: &str) -> String {
         // A value just below a limit can round up to `1000`, which is still right.
         let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k")];

@@ -48,8 +48,8 @@ pub fn is_visible_char(c: char) -> bool {
 /// Writes a text as a part of a path or a query, so that no character of it has a meaning there.
 pub fn encode_url_part(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
-        // Of the unreserved characters (RFC 3986, section 2.3), those that need no list; every other byte may be
-        // encoded.
+        // Letters and digits never need an encoding (RFC 3986, section 2.3). Every other byte may be encoded, so no
+        // list of characters is needed.
         if byte.is_ascii_alphanumeric() {
             encoded.push(char::from(byte));
         } else {

@@ -50,7 +50,7 @@ pub enum ProgramRefusal {
     #[error("the filter has {0} instructions; from 1 to {MAX_PROGRAM_INSTRUCTIONS} are allowed")]
     Length(usize),
     /// The program contains an unknown or impossible instruction.
-    #[error("instruction {at} of the filter has the unknown code {code:#x}")]
+    #[error("instruction {at} of the filter is unknown or not valid: its code is {code:#x}")]
     Instruction {
         /// Index of the instruction, from 0.
         at: usize,
@@ -92,7 +92,7 @@ impl FilterProgram {
     /// Translates the filter into the body of an XDP program with two endings: one for frames that match, the
     /// other for all other frames.
     ///
-    /// On entry, R1 contains the `struct xdp_md *`; at the endings, R6 contains it. The body uses all other
+    /// On entry, R1 contains the `struct xdp_md *`; at the endings, R6 contains it. The body may use all other
     /// registers, and the 64 bytes of the stack below R10. Loading a program whose filter uses `len` needs
     /// CAP_PERFMON, because the program subtracts pointers.
     pub fn translate_to_ebpf(&self, endings: FilterEndings<'_>) -> Result<Vec<EbpfInsn>, ProgramRefusal> {

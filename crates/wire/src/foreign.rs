@@ -30,8 +30,8 @@ use crate::checksum::ones_complement_sum;
 use crate::tag::word_at;
 
 /// Completes the transport checksum of a frame whose sender left it to a network card: the field then
-/// contains only the sum of the pseudo-header, not inverted, as Linux writes it. Returns whether the frame
-/// has such a checksum.
+/// contains only the sum of the pseudo-header, not inverted, as Linux writes it. The caller must know that the
+/// checksum is incomplete. Returns whether the frame has a transport checksum.
 pub fn complete_checksum(frame: &mut [u8]) -> bool {
     let Some(transport) = PacketLayers::from_frame(frame).and_then(|layers| layers.transport) else {
         return false;

@@ -175,7 +175,7 @@ impl PacketHeader {
         self
     }
 
-    /// Sets a field by name; returns false if there is no such field.
+    /// Sets a field by name. If there is no such field, a debug build panics, and a release build returns false.
     pub fn set_field(&mut self, name: &str, setting: FieldSetting) -> bool {
         let Some(index) = self.kind.fields().iter().position(|field| field.name == name) else {
             // The names come from this program's own tables, so a wrong name is a defect of the caller.

@@ -53,9 +53,9 @@ impl SizeMix {
                 (*size, total)
             })
             .collect();
-        // Frame n takes place n * stride (modulo the period). A stride near the golden ratio of the period
-        // visits the places evenly, so that no size comes in long runs. A stride without a common factor
-        // visits every place once, so that the proportions are exact.
+        // Frame n has the position n * stride (modulo the period). A stride near the golden ratio of the period
+        // visits the positions evenly, so that no size comes in long runs. A stride without a common factor
+        // visits every position once, so that the proportions are exact.
         let mut stride = (total * 618_034 / 1_000_000).max(1);
         while greatest_common_divisor(stride, total) != 1 {
             stride += 1;

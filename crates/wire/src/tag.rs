@@ -19,9 +19,10 @@
 //! | mark  |stream(12)|sequence(20)|
 //! +-------+----------+------------+
 //! ```
-//! *mark* is a keyed hash of the other fields but the check: it distinguishes a tag from chance and from tags of an earlier
-//! run. *check* is the complement of the one's-complement sum of the payload before the tag. It is for receivers without a
-//! template; receivers with a template compare every byte (see [`crate::FrameTemplate::verify_frame`]).
+//! *mark* is a keyed hash of the other fields but the check: it distinguishes a tag from random bytes and from tags of
+//! another run. *check* is the complement of the one's-complement sum of the payload before the tag. It is for
+//! receivers without a template; receivers with a template compare every byte (see
+//! [`crate::FrameTemplate::verify_frame`]).
 
 use crate::pattern::keyed_mix;
 use serde::{Deserialize, Serialize};

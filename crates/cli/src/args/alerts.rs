@@ -19,7 +19,7 @@ pub(crate) struct AlertArgs {
 }
 
 impl AlertArgs {
-    /// The files that the rules come from.
+    /// The file with the rules, and the files with names for them.
     pub(crate) fn read_files(&self) -> impl Iterator<Item = PathBuf> {
         self.alerts.iter().chain(&self.alert_names).cloned()
     }

@@ -105,7 +105,7 @@ impl From<CaptureFormatArg> for record::CaptureFileFormat {
     }
 }
 
-/// The back ends that can receive for captures.
+/// The back ends that can receive frames for `capture` and `log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReceiverArg {
     Packet,

@@ -49,7 +49,7 @@ pub(crate) struct CollectArgs {
     /// Receive buffer of each UDP socket; more than net.core.rmem_max needs CAP_NET_ADMIN
     #[arg(long, value_name = "SIZE", default_value = "32MiB")]
     pub(crate) receive_buffer: BytesArg,
-    // This limit and the next four bound the memory and connections that any sender can make this process hold.
+    // The options from here to `--memory` bound the connections and the memory that senders can make this process use.
     /// Largest number of connections to each listener at one time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) max_connections: u16,

@@ -58,7 +58,7 @@ pub(crate) struct CriteriaFlags {
 }
 
 impl CriteriaFlags {
-    /// The plan's criteria, with each value that a flag overrides.
+    /// Returns the criteria of the plan. Each given flag replaces the value of the plan.
     pub(crate) fn with_plan_defaults(&self, plan: &AcceptanceCriteria) -> AcceptanceCriteria {
         // A flag replaces the plan's limit of the same figure and leaves its other limits in force.
         let mut latency = plan.latency.clone();
@@ -67,8 +67,8 @@ impl CriteriaFlags {
             latency.push(bound.0);
         }
         AcceptanceCriteria {
-            // Every plan has a limit for the shares with `share_or_plan_limit`, at least the default one. For the
-            // values with `or`, a plan may have no limit.
+            // A plan always has the values that use `share_or_plan_limit` or `unwrap_or`, if only the defaults. The
+            // limits that use `or` exist only if a flag or the plan sets them.
             max_loss: share_or_plan_limit(self.max_loss, plan.max_loss),
             max_duplicates: share_or_plan_limit(self.max_duplicates, plan.max_duplicates),
             max_damaged: share_or_plan_limit(self.max_damaged, plan.max_damaged),

@@ -8,7 +8,7 @@ use packetrig_store::files::PageChoice;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
-/// Name of a run, and the places of its files.
+/// Name of a run, the directories for its files, and the options of its web page.
 #[derive(Args, Debug)]
 pub(crate) struct RunRecordArgs {
     /// Name of the run in the catalogue
@@ -56,8 +56,8 @@ pub(crate) struct ExecutionArgs {
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub(crate) drain: Nanos,
     /// Use this back end instead of choosing one: packet, xdp (fast, needs root), af-xdp (needs root) or pktgen
-    /// (the kernel's generator; sends only, no capture files) [default: chosen by calibration, load and rights;
-    /// the result says why]
+    /// (the kernel's generator; sends only, cannot replay capture files) [default: chosen by calibration, load
+    /// and rights; the result says why]
     #[arg(long, value_name = "NAME")]
     pub(crate) back_end: Option<BackEndName>,
     /// Send with another program, the engine: trafgen, tcpreplay, or the path of a program that speaks packetrig's

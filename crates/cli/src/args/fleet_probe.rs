@@ -113,7 +113,7 @@ pub(crate) struct ProbesOfOneMachine {
     pub(crate) rest: Vec<String>,
 }
 
-/// A host that is not a node of the fleet.
+/// IP address, with or without a port, of a host that is not a node of the fleet.
 #[derive(Clone, Debug)]
 pub(crate) struct ProbedHost(pub(crate) String);
 
@@ -157,7 +157,7 @@ pub(crate) struct ProbingSchedule {
     #[arg(short, long, value_name = "N", default_value_t = 10, value_parser = parse_positive::<u32>)]
     pub(crate) count: u32,
     /// Time between two probes of the same pair
-    // The usual limit of a target is 20 probes/s.
+    // Half of the default limit of a target, which is 20 probes/s.
     #[arg(short, long, value_name = "TIME", default_value = "100ms")]
     pub(crate) interval: Nanos,
     /// Draw the intervals at random, with --interval as their mean (Poisson)
@@ -174,7 +174,7 @@ pub(crate) struct ProbingSchedule {
     pub(crate) exchange: ProbeExchange,
 }
 
-/// Release mechanism of probes, and port and waiting time of their answers.
+/// Release mechanism of the probes, UDP port of the reflectors, and time to wait for answers.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Schedule")]
 pub(crate) struct ProbeExchange {

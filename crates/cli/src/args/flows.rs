@@ -231,8 +231,8 @@ pub(crate) struct ReplayFlows {
     /// Observation domain ID of the sent records
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) domain: u32,
-    /// Replace addresses by Crypto-PAn with the key in this file: 64 hexadecimal digits, which only its owner may read.
-    /// MAC addresses and fields without a column are not sent
+    /// Replace addresses by Crypto-PAn with the key (64 hexadecimal digits) in this file, which only its owner may
+    /// read. MAC addresses and fields without a column are not sent
     #[arg(long, value_name = "FILE")]
     pub(crate) anonymise: Option<PathBuf>,
     #[command(flatten)]
@@ -242,7 +242,8 @@ pub(crate) struct ReplayFlows {
     pub(crate) json: bool,
 }
 
-/// Selects records. Conditions of one kind are alternatives; conditions of different kinds must all hold.
+/// Selects records that meet the conditions of all options. If `--address`, `--port` or `--protocol` is repeated, one
+/// of its values must match. If `--filter` is repeated, all filters must match.
 #[derive(Args, Debug)]
 pub(crate) struct RecordFilter {
     /// Select with a filter in nfdump's language: `src ip 198.18.0.1 and (dst port 53 or packets > 1k)`. If
@@ -282,7 +283,7 @@ pub(crate) struct RecordFilter {
 pub(crate) enum ShownColumn {
     /// A column of records.
     Stored(&'static FlowColumn),
-    /// Names that belong to the values of stored columns.
+    /// A column of names, which are looked up for the values of stored columns.
     Named(&'static NameColumn),
 }
 

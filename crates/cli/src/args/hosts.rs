@@ -5,7 +5,8 @@ use clap::Args;
 use packetrig_plan::quick::{HostAddress, HostRequest, QuickHosts};
 use std::net::IpAddr;
 
-/// Emulated hosts at both ends. Each one asks for the MAC address of its router and answers the router's requests.
+/// Emulated hosts at both ends. Each one answers ARP or neighbour discovery. A host that sends asks for the MAC address
+/// of its next hop, unless `--dst-mac` gives it.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct HostArgs {
     #[command(flatten)]
@@ -43,7 +44,7 @@ impl HostArgs {
 
     /// Returns the hosts, or `None` if no flag asks for hosts. The error is a message for the user.
     pub(crate) fn make_hosts(&self, ipv6: bool) -> Result<Option<QuickHosts>, String> {
-        // `--rx-gateway` needs `--both-ways`, so it is never the only one.
+        // `--rx-gateway` needs `--both-ways`, so it need not be checked here.
         if self.addresses.is_empty() && self.dst_mac.is_none() && !self.both_ways {
             return Ok(None);
         }

@@ -17,7 +17,7 @@ pub(crate) struct ImpairArgs {
     #[arg(long = "impair-ba", value_name = "SPEC")]
     pub(crate) back: Option<String>,
     /// Seed of the impairments: the same seed impairs the same frames [default: 1, or the seed in the file]
-    // The flag has no default, because it overrides a seed in the file of impairments.
+    // The flag has no default, because a default would override the seed in the file of impairments.
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Write one line of JSON to this file for each impaired frame

@@ -6,8 +6,7 @@ use packetrig_units::{Nanos, RetentionLimits};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct KeepArgs {
-    /// Delete the oldest files so that all files together stay below this size [default: delete none until
-    /// the disk is full]
+    /// Delete the oldest files so that all files together stay below this size [default: no limit]
     #[arg(long, value_name = "SIZE")]
     pub(crate) keep: Option<BytesArg>,
     /// Delete files that are older than this, such as 72h [default: delete none]

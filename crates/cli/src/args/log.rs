@@ -65,7 +65,7 @@ pub(crate) struct BeginLog {
     pub(crate) keep: KeepArgs,
     /// When the disk is full: delete the oldest files (drop-oldest), count frames without writing (stop), or
     /// end the log (refuse)
-    // By default a log does not end by itself: a full disk keeps the newest files.
+    // By default, a full disk does not end the log: the log deletes its oldest files and keeps the newest ones.
     #[arg(long, value_enum, value_name = "WHAT", default_value = "drop-oldest")]
     pub(crate) when_full: WhenFullArg,
     /// Keep only the first N bytes of each frame [default: all]

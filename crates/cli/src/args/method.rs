@@ -243,7 +243,7 @@ pub(crate) struct BisectArgs {
     /// Duration of each trial
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_time)]
     pub(crate) time: Nanos,
-    /// Loss that passes
+    /// Largest share of lost frames with which a load passes
     #[arg(long, value_name = "PERCENT", default_value = "0%")]
     pub(crate) accept_loss: PercentArg,
     /// Number of failed trials after which a load counts as too high; 1 is plain bisection

@@ -48,7 +48,7 @@ impl FromStr for SizeArg {
 
 fn parse_frame_size(text: &str) -> Result<FrameSize, String> {
     let size: FrameSize = text.parse().map_err(|_| {
-        format!("`{text}` is not a frame size; write it like 64, 64..1518 or imix (FCS included)")
+        format!("`{text}` is not a frame size with FCS; write it like 64; some options take 64..1518 or imix")
     })?;
     if (FrameSize::MIN..=MAX_PLAN_FRAME_SIZE).contains(&size) {
         Ok(size)
@@ -102,7 +102,7 @@ pub(crate) fn parse_time_with_unit(text: &str) -> Result<Nanos, String> {
     text.parse().map_err(|error: Error| error.to_string())
 }
 
-/// Parses a load that a link can carry.
+/// Parses a load. Refuses a share of 0%, and a share of more than 100% of the link.
 pub(crate) fn parse_load_rate(text: &str) -> Result<Rate, String> {
     let rate: Rate = text.parse().map_err(|error: Error| error.to_string())?;
     match rate {
@@ -160,7 +160,7 @@ pub(crate) fn parse_user_id(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("`{text}` is not the number of a user; `id -u NAME` prints it"))
 }
 
-/// A size of files or memory: decimal or binary units.
+/// A size of files or memory in bytes, not zero. Users write it with decimal (kB) or binary (KiB) units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BytesArg(pub(crate) u64);
 

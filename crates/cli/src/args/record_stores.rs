@@ -24,7 +24,7 @@ impl RecordStoreArgs {
         self.password_file().into_iter()
     }
 
-    /// The file with the password of the ClickHouse user.
+    /// The file with the password of the ClickHouse user, from the option or the environment; `None` without a table.
     pub(crate) fn password_file(&self) -> Option<PathBuf> {
         let of_environment = || std::env::var_os("PACKETRIG_CLICKHOUSE_PASSWORD_FILE").map(PathBuf::from);
         self.clickhouse.as_ref()?;

@@ -26,7 +26,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "IF,…", value_delimiter = ',')]
     pub(crate) rx: Vec<PortLocation>,
     /// Replay speed: 1x as recorded, 2x, 0.5x, or max [default: 1x]
-    // Both options set the time between frames.
+    // `--speed` and `--rate` both set the time between frames.
     #[arg(long, value_name = "FACTOR", conflicts_with = "rate")]
     pub(crate) speed: Option<PaceArg>,
     /// Send evenly at this load instead: 10kpps, 1Gbit/s (layer 2), or 50% (of the link, layer 1); a

@@ -8,7 +8,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use packetrig_stats::figure::FigureLimit;
 use std::path::PathBuf;
 
-// `report` alone lists runs. With a subcommand, `--store` belongs to the subcommand.
+// `report` alone lists runs and methods. With a subcommand, `--store` belongs to the subcommand.
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ReportArgs {
@@ -271,7 +271,7 @@ pub(crate) struct PruneArgs {
     #[arg(long, hide = true, value_name = "N", value_parser = refuse_renamed_keep_option)]
     pub(crate) keep: Option<String>,
     /// Remove only results that are older than this many days
-    // Both options set the same limit, as an age and as a date.
+    // `--older` and `--before` set the same limit, as an age and as a date.
     #[arg(long, value_name = "DAYS", value_parser = parse_days, conflicts_with = "before")]
     pub(crate) older: Option<u64>,
     /// Remove only results from before this time: 2026-11-21, 2026-11-21T13:00, or yesterday; in UTC without an

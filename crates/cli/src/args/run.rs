@@ -61,7 +61,7 @@ pub(crate) struct QuickPlanFlags {
         value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,
     /// Send this many frames per stream
-    // `--time` and `--continuous` form one group, because a run has one end.
+    // `--time`, `--packets` and `--continuous` exclude each other, because a run has one end.
     #[arg(long, value_name = "N", requires = "tx", conflicts_with = "plan", group = "length",
         value_parser = parse_positive::<u64>)]
     pub(crate) packets: Option<u64>,

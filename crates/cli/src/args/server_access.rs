@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub(crate) struct ServerAccessArgs {
-    /// Send the token in this file [default: none, which suffices for the server's own user on its machine]
+    /// Send the token in this file [default: none, which suffices for the server's own user and root on its machine]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Connect only if the server's certificate, or that of its authority, is in this file (PEM) [default: accept any

@@ -46,7 +46,7 @@ pub(crate) struct BeginTap {
     #[arg(long, value_name = "EXPRESSION", requires = "copies")]
     pub(crate) filter: Option<String>,
     /// Copy only the first N bytes of each frame [default: all]
-    // A copy is sent again as a frame, and 60 bytes are the shortest one without FCS.
+    // A copy is sent as an Ethernet frame, and the shortest one has 60 bytes without FCS.
     #[arg(short, long, value_name = "N", requires = "copies",
         value_parser = clap::value_parser!(u32).range(60..=9600))]
     pub(crate) snap: Option<u32>,
@@ -64,7 +64,7 @@ pub(crate) struct BeginTap {
     #[arg(long)]
     pub(crate) fail_closed: bool,
     /// Leave the forwarding to the kernel and return; `packetrig tap stop` ends it
-    // These three need a process that lives as long as the tap, and a detached tap has none.
+    // The conflicting options need a process that lives as long as the tap, and a detached tap has none.
     #[arg(long, conflicts_with_all = ["fail_closed", "capture", "time"])]
     pub(crate) detach: bool,
     /// Do not take one side down when the other loses its carrier

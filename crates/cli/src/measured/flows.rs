@@ -48,7 +48,7 @@ impl FlowDirectories {
 impl FlowArchive for FlowDirectories {
     fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUpCheck<'_>) -> Result<Value, ViewRefusal> {
         let grouping: FlowGrouping = query.by.parse().map_err(|error| invalid_parameter("by", error))?;
-        // The page has no names; a grouping that needs some is refused here.
+        // The page has no files with names, so a grouping by names is refused here.
         let grouping =
             grouping.with_names(&Arc::default()).map_err(|error| invalid_parameter("by", error))?;
         let order =
@@ -115,7 +115,7 @@ impl FlowDirectories {
     }
 }
 
-/// Terms of a scan. With one reader, a rig that measures keeps its other processors.
+/// Options of a scan. It has a single reader, and leaves the other processors to a rig that measures.
 fn scan_terms<'a>(is_given_up: &'a GivenUpCheck<'a>) -> ScanTerms<'a> {
     ScanTerms { readers: 1, is_given_up }
 }
@@ -126,7 +126,7 @@ fn invalid_parameter(name: &str, error: impl Display) -> ViewRefusal {
 
 fn to_flow_filter(selection: &FlowSelection) -> Result<FlowFilter, ViewRefusal> {
     let span = FlowFilter::started_in(TimeSpan { from_ns: selection.since_ns, to_ns: selection.before_ns });
-    // The page sends an empty text if the user has typed nothing, and no filter begins with nothing.
+    // The page sends an empty text if the user has typed nothing, and an empty text is not a valid filter.
     if selection.filter.trim().is_empty() {
         return Ok(span);
     }

@@ -63,7 +63,7 @@ fn build_summary_json(directory: &str, log: &LogSummary) -> Value {
     })
 }
 
-/// Converts a time that may be unknown: a mended file without frames has no times.
+/// Converts a time to milliseconds. 0 stands for an unknown time: a mended file without frames has none.
 fn known_time_ms(at_ns: u64) -> Option<u64> {
     (at_ns > 0).then(|| to_ms(at_ns))
 }
@@ -79,7 +79,7 @@ fn build_file_json(file: &LogFileEntry) -> Value {
         "bytes": file.size,
         "begun_ms": known_time_ms(file.span_ns.0),
         "ended_ms": known_time_ms(file.span_ns.1),
-        // A file is mended if its recorder was killed. Its losses are not known.
+        // A mended file was repaired after its recorder was killed, so its losses are not known.
         "dropped": (!file.mended).then(|| file.dropped_kernel + file.dropped_queue + file.dropped_disk),
         "mended": file.mended,
     })

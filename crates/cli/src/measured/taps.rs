@@ -1,4 +1,4 @@
-//! Taps of this user, from the last descriptions of their processes.
+//! Taps of this user, from the files that their processes wrote last.
 
 use super::{SCHEMA_VERSION, to_ms};
 use packetrig_link_io::tap::{DescribedTap, describe_taps};

@@ -1,6 +1,6 @@
 //! A line of progress: it changes in place on a terminal; elsewhere a new line is printed every second.
 //!
-//! The caller makes the text; this module decides when it is due. Invariant: nothing is printed if nothing is wanted.
+//! The caller makes the text and asks this module when it is due. Invariant: nothing is printed unless `is_wanted`.
 
 use crate::output::print_progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -9,13 +9,13 @@ use packetrig_units::Nanos;
 use std::fmt::Display;
 use std::io::IsTerminal;
 
-/// Time between two lines, on a terminal or not: rates are those of a second.
+/// Time between two lines, on a terminal and elsewhere.
 const PROGRESS_LINE_INTERVAL: Nanos = Nanos::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct LiveProgressLine {
     view: LiveView,
-    /// Time at which the last line was due.
+    /// Time after the start at which the last line was due, in whole intervals.
     last_due: Nanos,
 }
 
@@ -27,7 +27,8 @@ enum LiveView {
 }
 
 impl LiveProgressLine {
-    /// Creates a line: on a terminal it changes in place, elsewhere each line is printed.
+    /// Creates a line that shows nothing unless `is_wanted`. On a terminal it changes in place; elsewhere new lines are
+    /// printed.
     pub(crate) fn new(is_wanted: bool) -> Self {
         let view = match is_wanted {
             false => LiveView::Nothing,
@@ -37,7 +38,7 @@ impl LiveProgressLine {
         Self { view, last_due: Nanos::ZERO }
     }
 
-    /// Returns true if a line is due, this long after the start.
+    /// Returns true if a new line is due at the time `elapsed` after the start; never if no progress is wanted.
     pub(crate) const fn is_due(&self, elapsed: Nanos) -> bool {
         !matches!(self.view, LiveView::Nothing)
             && elapsed.as_u64() >= self.last_due.as_u64() + PROGRESS_LINE_INTERVAL.as_u64()
@@ -53,7 +54,7 @@ impl LiveProgressLine {
             }
             LiveView::Lines => print_progress(format_args!("{:>7.1} s  {text}", elapsed.as_secs_f64())),
         }
-        // A line that came late does not delay the next one.
+        // The time is rounded down to a whole interval, so that a late line does not delay the next one.
         self.last_due =
             Nanos::new(elapsed.as_u64() / PROGRESS_LINE_INTERVAL.as_u64() * PROGRESS_LINE_INTERVAL.as_u64());
     }

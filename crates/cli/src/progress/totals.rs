@@ -15,7 +15,7 @@ const RATE_WINDOW: Nanos = Nanos::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct ProgressTotals {
     nodes: BTreeMap<String, NodeProgress>,
-    /// Sums at earlier moments, oldest first; the oldest is the newest that is at least [`RATE_WINDOW`] old.
+    /// Sums at earlier times, oldest first. Of the sums that are at least [`RATE_WINDOW`] old, only the newest is kept.
     past: VecDeque<(MonoTime, FrameTotals)>,
 }
 
@@ -89,7 +89,7 @@ impl ProgressTotals {
         }
     }
 
-    /// The latency over all nodes. Each node's mean counts by the frames that it received.
+    /// The latency over all nodes. The mean of each node is weighted with the number of frames that it received.
     fn latency_range(&self) -> Option<LatencyRange> {
         let measured: Vec<(LatencyRange, u128)> = self
             .nodes
@@ -108,7 +108,8 @@ impl ProgressTotals {
         })
     }
 
-    /// Texts for sent frames, received frames, and losses with the latency.
+    /// Texts for sent frames, received frames, and losses with the latency. In a run with probes: for sent and answered
+    /// probes.
     pub(crate) fn text_parts(&self) -> Vec<String> {
         if let Some(probes) = self.nodes.values().filter_map(|node| node.probes).reduce(ProbeProgress::plus) {
             return vec![

@@ -1,5 +1,5 @@
-//! Tables of a report for the terminal. Their columns, headings and the order in which columns are left out of narrow tables are those
-//! of the report's lists.
+//! Tables of a report for the terminal. `packetrig_report::columns` lists the columns, with their headings and the
+//! order in which narrow tables leave them out.
 
 use super::{MAX_ROWS, format_omitted_rows_line, shorten_name};
 use crate::numbers::{format_count, format_percent, format_scaled, format_signed};
@@ -50,7 +50,7 @@ pub(super) fn report_table<T: ReportTable>(
             cells.map(|cell| cell.unwrap_or_else(|| UNKNOWN_CELL.to_owned())).collect()
         })
         .collect();
-    // The run is named: the newest one may be another. Without `packetrig`, the line fits in 80 columns.
+    // The hint names the run, because `last` may be a newer one. Without `packetrig`, the line fits in 80 columns.
     let all_columns = format!("`report show {} --wide`", report.run);
     let text = format_fitted_table(
         style.width(),

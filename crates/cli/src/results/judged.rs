@@ -1,4 +1,4 @@
-//! The evidence for the verdict: the line of each criterion, the longest outages, events of ports, misdelivered
+//! The evidence for the verdict: the line of each criterion, the largest outages, events of ports, misdelivered
 //! frames and frames of other runs.
 
 use super::{format_omitted_rows_line, shorten_name};
@@ -8,10 +8,10 @@ use packetrig_report::{CriterionLine, CriterionResult, OutageRow, PortReport, Ru
 
 /// Largest number of outages shown; the report file has more.
 const MAX_OUTAGES: usize = 10;
-/// Largest number of events and subjects shown of each kind.
+/// Largest number of events shown for each port, and of subjects for each criterion.
 const MAX_SHOWN: usize = 8;
 
-/// One line for each criterion, and for each subject that decides it.
+/// One line for each criterion. A criterion that is not met also has a line for each subject that decides it.
 pub(super) fn format_criteria(report: &RunReport, style: TextStyle) -> String {
     report.judged.iter().map(|line| format_criterion(line, style)).collect()
 }
@@ -36,28 +36,35 @@ fn format_criterion(line: &CriterionLine, style: TextStyle) -> String {
     // The report lists at most 32 subjects, but its counts include all of them.
     let all = line.failed + line.unknown;
     if all > MAX_SHOWN {
-        text.extend([format!("             … and {} more, see report.json\n", all - MAX_SHOWN)]);
+        text.extend([format!(
+            "             … and {} more; report.json lists up to 32 in all\n",
+            all - MAX_SHOWN
+        )]);
     }
     text
 }
 
-/// The longest outages of all streams, in the order of time.
+/// The outages with the most lost frames, of all streams, in the order of time.
 pub(super) fn format_outages(report: &RunReport) -> String {
     let all = report.streams.iter().filter_map(|stream| Some((stream, stream.outages.as_ref()?)));
     let mut rows: Vec<(&str, &OutageRow)> = all
         .clone()
         .flat_map(|(stream, of)| of.listed.iter().map(move |row| (stream.name.as_str(), row)))
         .collect();
-    // The longest ones are chosen, and then shown in the order of time: so outages of several streams at once stand together.
+    // The outages with the most lost frames are chosen, and then sorted by time, so that outages of several streams at
+    // the same time stand together.
     rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.frames));
     rows.truncate(MAX_OUTAGES);
     rows.sort_by_key(|(_, row)| row.begin);
     let mut text: String = rows.iter().map(|(stream, row)| format_outage_line(stream, row)).collect();
     let outages: u64 = all.map(|(_, of)| of.count).sum();
-    // A row can stand for several gaps that follow each other closely.
+    // A row can stand for several gaps, which a receiver joins because its list is bounded.
     let shown: u64 = rows.iter().map(|(_, row)| row.gaps).sum();
     if outages > shown {
-        text.extend([format!("  … and {} more, see outages.csv\n", format_count(outages - shown))]);
+        text.extend([format!(
+            "  … and {} more; outages.csv lists up to 64 rows for each stream\n",
+            format_count(outages - shown)
+        )]);
     }
     text
 }

@@ -44,7 +44,8 @@ fn format_lines_of_kind(report: &RunReport, same: &[ReportRemark<'_>]) -> Vec<St
     vec![format!("{subjects}: {}", format_summary(report, same))]
 }
 
-/// Summary of remarks: the total and the worst if each begins with a count, otherwise an example.
+/// Summary of remarks: their text if all are equal, the total and the worst if each begins with a count, otherwise an
+/// example.
 fn format_summary(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
     let ReportRemark { subject, text } = same[0];
     // Equal texts are checked first: one of them says everything, even if it begins with a number.
@@ -68,7 +69,7 @@ fn format_summary(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
     }
 }
 
-/// The name of a subject, which reasons of a verdict call `stream NAME`.
+/// The name of a subject, without the word `stream` that the reasons of a verdict put before the name of a stream.
 fn subject_name<'a>(report: &RunReport, subject: &'a str) -> &'a str {
     let stream = subject.strip_prefix("stream ");
     stream.filter(|name| is_stream(report, name)).unwrap_or(subject)

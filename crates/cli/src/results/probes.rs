@@ -1,4 +1,5 @@
-//! Probes between the nodes of a fleet: a matrix with a row for each sender and a column for each receiver, or a list.
+//! Results of the probes of a fleet, to its nodes or to other hosts: a matrix with a row for each sender and a column
+//! for each target, or a list.
 //!
 //! A cell without a number has the reason; it never shows a zero for something that was not measured.
 
@@ -32,7 +33,7 @@ pub(super) fn format_probes(report: &RunReport) -> String {
         probes.size
     );
     let matrix = ProbeMatrix::from_report(probes);
-    // A single column is a list anyway, and more than fit a terminal cannot be read as a matrix.
+    // A matrix with a single column would only be a list, and a matrix that does not fit a terminal cannot be read.
     let is_matrix = matrix.columns.len() > 1 && matrix.columns.len() <= MAX_COLUMNS;
     match probes.method.as_str() {
         "oneway" | "stamp" if is_matrix => text.push_str(&one_way_delay_tables(&matrix)),
@@ -197,8 +198,8 @@ fn format_duration_or_dash(ns: Option<i64>, bound_ns: u64) -> String {
     ns.map_or_else(|| "–".to_owned(), |ns| format_rounded_time(ns, bound_ns))
 }
 
-/// Formats a time to three digits: a table shows magnitudes, the files have all digits. A time below zero within its bound is 0; with
-/// more than that, two clocks are not related as assumed, and the sign shows it.
+/// Formats a time to three digits; the files have all digits. A negative time within its error bound is shown as 0. A
+/// time further below zero keeps its sign: it shows that two clocks are not related as assumed.
 fn format_rounded_time(ns: i64, bound_ns: u64) -> String {
     let ns = if ns < 0 && ns.unsigned_abs() <= bound_ns { 0 } else { ns };
     let size = ns.unsigned_abs();
@@ -236,7 +237,7 @@ fn format_lost_cell(lost: Option<u64>, sent: u64) -> String {
     }
 }
 
-/// Largest errors of the times of a table, by the relation of the clocks.
+/// The largest error bound of the times in a table: one line for each way in which the clocks of a pair are related.
 fn format_error_bounds<'a>(
     findings: impl Iterator<Item = &'a ProbeFindings>,
     of: fn(&ProbeFindings) -> Option<ProbeTimes>,
@@ -264,7 +265,7 @@ fn format_pairs_list(probes: &ProbesReport) -> String {
         let found = line.found.as_ref()?;
         let [there, back] = match probes.method.as_str() {
             // A ping cannot tell in which direction a packet was lost.
-            "ping" => [format!("{} in all", found.counts.lost), "–".to_owned()],
+            "ping" => [format!("{} in all", found.counts.lost + found.counts.refused), "–".to_owned()],
             _ => [found.lost_there, found.lost_back]
                 .map(|lost| format_or_unknown(lost, |lost| lost.to_string())),
         };
@@ -313,7 +314,7 @@ fn format_sending_list(probes: &ProbesReport) -> String {
     )
 }
 
-/// Pairs without a result, and pairs that ended early, each with the reason.
+/// Pairs without a result, pairs that ended early, and pairs without a capacity, each with the reason.
 fn format_missing_lines(probes: &ProbesReport) -> String {
     let reasons: Vec<String> = probes
         .lines

@@ -30,7 +30,8 @@ fn back_end_reason(port: &PortReport) -> String {
     format!("back end {}: {}", json_text_or_empty(&port.info.back_end), port.info.why)
 }
 
-/// Every account in the order in which frames pass, followed by the places of losses.
+/// Every account in the order in which frames pass, then the places of losses, then the rules that do not hold or could
+/// not be checked.
 pub(super) fn format_ledger(report: &RunReport) -> String {
     let mut text = String::new();
     for (side, accounts) in ACCOUNTS_BY_SIDE {
@@ -106,7 +107,7 @@ fn count_or_unknown(frames: Option<u64>) -> String {
     frames.map_or_else(|| "not known".to_owned(), format_count)
 }
 
-/// Longest path that is shown, in characters: that of Linux.
+/// Longest path that is shown, in characters: the limit of Linux (PATH_MAX).
 const MAX_PATH_CHARACTERS: usize = 4096;
 
 /// Capture files and their missing frames.
@@ -124,7 +125,7 @@ fn format_capture_line(capture: &CaptureResult) -> String {
     format!("  {file}: {} frames{missing}\n", format_count(capture.written))
 }
 
-/// Doubts; the doubts that forbid PASS come first.
+/// The caveats of the run. Caveats of one kind about many subjects share a line.
 pub(super) fn format_caveats(report: &RunReport, style: TextStyle) -> String {
     let mut lines = Vec::new();
     // Caveats that forbid PASS come first, so the limit on rows never hides one behind a note.

@@ -24,8 +24,8 @@ pub(crate) fn collector_program_needs(arguments: &CollectArgs) -> Result<Program
     let ports = arguments.listen.iter().filter(|listen| listen.transport != MessageTransport::Udp);
     let ports = ports.map(|listen| listen.address.port());
     let metrics = arguments.metrics.as_ref().map(|listen| listen.0.port());
-    // A Kafka broker names further brokers on ports of its choice, so with this sink connections cannot be
-    // limited to known ports.
+    // With a store or a webhook, connections are not limited to known ports: a Kafka broker, for example, names
+    // further brokers on ports of its choice.
     let has_sinks = arguments.stores.is_any_given() || arguments.alerts.has_webhook();
     let read = of_tls.chain(files).cloned().chain(arguments.stores.read_files());
     let alerts = create_files(arguments.alerts.written_files())?;
@@ -59,7 +59,7 @@ pub(crate) fn meter_program_needs(arguments: &MeterArgs) -> Result<ProgramNeeds,
     let of_tls = [tls_ca, tls_cert, tls_key].into_iter().flatten().cloned();
     let of_tls = of_tls.chain(of_group.peer_key.clone()).chain(arguments.flow_id_key.clone());
     let inputs = inputs.iter().map(PathBuf::from);
-    // The files are opened after the change of the user, who may not be permitted to read files of root.
+    // The program opens these files after it has changed its user, and the new user may not be permitted to read them.
     let reads_files = inputs.clone().any(|input| input.metadata().is_ok_and(|facts| !facts.is_dir()));
     // The export truncates its file later.
     let exports =
@@ -104,8 +104,8 @@ pub(crate) fn meter_program_needs(arguments: &MeterArgs) -> Result<ProgramNeeds,
         ),
         tcp: TcpRules {
             listen: Some(metrics.into_iter().collect()),
-            // As for a collector, connections cannot be limited to known ports: a Kafka broker names further brokers
-            // on ports of its choice.
+            // With an export over TCP or TLS, a store or a webhook, connections are not limited to known ports: a Kafka
+            // broker, for example, names further brokers on ports of its choice.
             connect: (!exports_by_tcp && !arguments.stores.is_any_given() && !arguments.alerts.has_webhook())
                 .then(Vec::new),
         },
@@ -161,7 +161,7 @@ pub(crate) fn page_program_needs(arguments: &PageArgs) -> Result<ProgramNeeds, E
     let fleet = FleetPlace::from_arguments(&arguments.fleet)?;
     let of_fleet = fleet.exists().then(|| fleet.directory().to_owned());
     let read: Vec<PathBuf> = of_tls.chain(of_fleet).chain(measured_paths(&arguments.measured)?).collect();
-    // Readers of the catalogue write to the index of its log.
+    // SQLite also writes when it reads the catalogue: to the index of the write-ahead log.
     // The catalogue is not created: a page that only reads must not leave an empty catalogue behind.
     let written: Vec<PathBuf> = store.is_dir().then_some(store).into_iter().collect();
     let ports = [arguments.listen.port()];
@@ -180,6 +180,7 @@ pub(crate) fn page_program_needs(arguments: &PageArgs) -> Result<ProgramNeeds, E
 }
 
 /// Directories that the page reads besides results: flow records, logs, files of taps, and the saved calibration.
+/// Creates the last two. Fails if a directory that the user named cannot be read.
 fn measured_paths(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
     let named = places.flows.iter().chain(&places.logs);
     for directory in named.clone() {
@@ -196,7 +197,7 @@ fn measured_paths(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
     Ok(named.cloned().chain(elsewhere).chain(later).collect())
 }
 
-/// Needs of an agent's worker, which may read below the directory that its owner names for replays.
+/// Needs of an agent's worker. It may also read below `replays`, the directory that its owner names for replays.
 pub(crate) fn agent_program_needs(
     arguments: &AgentArgs,
     home: &Path,

@@ -14,11 +14,11 @@ pub struct BisectionPlan {
     #[serde(rename = "max_frames_per_second")]
     pub max: Load,
     pub resolution: SearchResolution,
-    /// Trials of a load before it counts as failed; 2 for TST 009, 1 for a plain binary search.
+    /// Failed trials after which a load counts as failed; 2 for TST 009, 1 for a plain binary search.
     pub tries: u32,
     #[serde(rename = "accepted_loss_ratio")]
     pub accepted_loss: f64,
-    /// A load with a loss ratio above this is not tried again.
+    /// A load with a loss ratio above this is not tried again, unless the rig may have caused the loss.
     #[serde(rename = "hopeless_loss_ratio")]
     pub hopeless_loss: f64,
     /// Sending time of a trial.
@@ -41,7 +41,7 @@ pub enum SearchResolution {
 /// Reason why a binary search cannot start.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BisectionPlanError {
-    #[error("the highest load, {max}, must be above 0 and not below the lowest load, {min}")]
+    #[error("the highest load, {max}, must be finite, above 0 and not below the lowest load, {min}")]
     Range { min: Load, max: Load },
     #[error("the resolution must be above 0; write it like 0.1% or 1000 (frames/s)")]
     Resolution,
@@ -91,7 +91,7 @@ impl BisectionPlan {
     }
 }
 
-/// A binary search for the highest load.
+/// A binary search for the highest load that passes.
 #[derive(Clone, Debug)]
 pub struct BisectionMethod {
     plan: BisectionPlan,
@@ -151,7 +151,7 @@ impl TestMethod for BisectionMethod {
     }
 
     fn on_result(&mut self, result: &TrialResult) {
-        // The rig may be unable to send the load. The search then stays below the load that the rig has sent.
+        // The rig may be unable to send the load. The search then stays near or below the load that the rig has sent.
         self.bisection.on_load_result(result);
     }
 

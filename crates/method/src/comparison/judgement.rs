@@ -47,7 +47,7 @@ impl ComparisonMethod {
         };
         let criterion = format!("{}: {name} worse by at most {most}", describe_load(load));
         let Some(compared) = load.measures.iter().find(|compared| compared.measure == limit.measure) else {
-            return JudgedCriterion::unknown(criterion, "no pair of trials measured this value");
+            return JudgedCriterion::unknown(criterion, "no usable pair of trials measured this value");
         };
         match compared.confidence_95 {
             // An interval exists for two pairs or more, but it decides only if there are enough pairs for a finding.
@@ -100,8 +100,7 @@ fn explain_percent_limit(
     let (first, unit) = (compared.first.mean, compared.measure.unit());
     if first == 0.0 {
         let name = compared.measure.name();
-        let reason =
-            format!("{}; the first device has a {name} of 0, so any {name} is too much", judged.reason);
+        let reason = format!("{}; the first device has a {name} of 0, so the limit is 0, too", judged.reason);
         return JudgedCriterion { reason, ..judged };
     }
     let most = first * percent / 100.0;

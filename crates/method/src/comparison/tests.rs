@@ -83,7 +83,7 @@ fn percent_limit_of_zero_loss_allows_no_loss() {
     assert_eq!(judge(1e6).verdict, MethodVerdict::Pass);
     let worse = judge(40_000.0);
     assert_eq!(worse.verdict, MethodVerdict::Fail);
-    let wanted = "; the first device has a loss of 0, so any loss is too much";
+    let wanted = "; the first device has a loss of 0, so the limit is 0, too";
     assert!(worse.reason.ends_with(wanted), "{}", worse.reason);
 }
 

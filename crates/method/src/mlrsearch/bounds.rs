@@ -37,8 +37,8 @@ impl LoadTrials {
         self.classify_for_target(&SearchTarget::from_goal(goal, 0))
     }
 
-    /// Share of the load that is forwarded at a lower bound: 1 minus the loss ratio that is not exceeded in the
-    /// goal's share of good trial time.
+    /// Share of the load that the device forwards at a lower bound: 1 minus the greatest loss ratio among the best
+    /// trials, taken until they fill the trial time that must be good for the goal.
     pub fn conditional_share(&self, goal: &SearchGoal) -> f64 {
         1.0 - self.compute_conditional_loss(&SearchTarget::from_goal(goal, 0))
     }
@@ -118,9 +118,9 @@ fn classify_sums(sums: &TrialSums, target: &SearchTarget) -> BoundClass {
     // As long as trial time is missing, `whole` includes it.
     let whole = (sums.good_long + bad).max(target.sum);
     let allowed = whole * target.exceed_ratio;
-    // This is the class if all missing trial time is good.
+    // True if the load is a lower bound when all missing trial time is good.
     let can_be_lower = bad <= allowed;
-    // This is the class if all missing trial time is bad.
+    // True if the load is a lower bound even when all missing trial time is bad.
     let must_be_lower = whole - sums.good_long <= allowed;
     match (can_be_lower, must_be_lower) {
         (true, true) => BoundClass::Lower,

@@ -5,7 +5,7 @@ use super::bounds::{BoundClass, LoadTrials};
 use super::targets::SearchTarget;
 use crate::{CostRange, RehearsedCost};
 
-/// Number of limits of assumed devices, spread over the range that is still possible.
+/// Number of assumed devices. Their limits are spread over the range that is still possible.
 const ASSUMED_LIMITS: i64 = 5;
 /// Maximum number of trials of a simulated search.
 const MAX_TRIALS: u32 = 20_000;

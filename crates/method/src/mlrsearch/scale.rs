@@ -4,8 +4,8 @@
 //! same load, which floats do not guarantee. Every float operation here is in the order of the reference
 //! library: loads are equal to the last bit.
 
-/// Range for how closely a whole number of units must fit each width. Below 1, so that a result is never
-/// wider than the width.
+/// A scale fits a width if a whole number of its units is between these shares of the width. Below 1, so that a
+/// result is never wider than the width.
 const MIN_FIT: f64 = 0.99;
 const MAX_FIT: f64 = 0.999_999;
 /// Maximum number of candidates to try. The widths of a real search need a few hundred.
@@ -165,7 +165,8 @@ impl LoadInterval {
         is_narrow || self.lower.is_some_and(|low| load <= low) || self.upper.is_some_and(|high| load >= high)
     }
 
-    /// Moves a load so that it is at least the width away from both bounds. `None` if no trial is useful.
+    /// Moves a load so that it is at least the width away from both bounds, if there is room for that. `None` if no
+    /// trial is useful.
     pub(super) fn move_away_from_bounds(self, load: i64, width: i64, top: i64) -> Option<i64> {
         // Callers may pass loads beyond the scale; they are clamped only here.
         let load = load.clamp(0, top);

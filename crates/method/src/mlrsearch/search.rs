@@ -1,4 +1,4 @@
-//! The search: tries the nominations of the goals until all goals are reached.
+//! The search: tries the nominations of the goals until all goals are reached, or one cannot be reached (`fail_fast`).
 
 use super::bounds::TrialsByLoad;
 use super::scale::{LoadInterval, LoadNumberScale};
@@ -38,7 +38,7 @@ pub enum MlrOptionsError {
     SameGoal(SearchGoal),
     #[error(transparent)]
     Goal(#[from] GoalError),
-    #[error("the lowest load, {min}, must be above 0 and below the highest load, {max}")]
+    #[error("the loads must be finite, and the lowest, {min}, above 0 and below the highest, {max}")]
     Range { min: Load, max: Load },
     #[error("the widths of the goals differ too much for a common scale; choose more similar widths")]
     Widths,

@@ -53,8 +53,8 @@ impl FirstTrialTarget {
         loss_ratio: f64,
     ) -> StartStep {
         let forwarded = scale.load_at(load) * (1.0 - loss_ratio);
-        // At the searched load, the device forwards this much and loses no more than the goal allows. The reciprocal
-        // is computed first, as in the reference library.
+        // At this load, the device would forward the same rate and lose exactly as much as the goal allows. The
+        // reciprocal is computed first, as in the reference library.
         let carried = scale.index_of(forwarded * (1.0 / (1.0 - self.loss_ratio)));
         let top = scale.top_index();
         match stage {

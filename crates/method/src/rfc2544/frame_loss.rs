@@ -1,4 +1,5 @@
-//! The frame-loss curve (RFC 2544, 26.3): from the maximum load down, until two successive trials lose nothing.
+//! The frame-loss curve (RFC 2544, 26.3): from the maximum load down, until two successive trials lose nothing or the
+//! next load would be 0.
 
 use super::{
     FrameLossCurve, FrameLossPoint, Rfc2544Options, SizeBenchmark, build_timed_order, invalidity_reason,

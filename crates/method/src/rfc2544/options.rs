@@ -111,7 +111,7 @@ pub struct Rfc2544Repetitions {
 }
 
 impl Rfc2544Durations {
-    /// Returns the durations that RFC 2544 and RFC 9004 require.
+    /// The durations that RFC 2544 and RFC 9004 require.
     pub const STANDARD: Self = Self {
         // RFC 2544, 24: a search may use shorter trials, but the final ones take at least 60 s.
         search_trial_ns: Nanos::from_secs(10),
@@ -128,7 +128,7 @@ impl Rfc2544Durations {
         waits: TrialWaits::RFC2544,
     };
 
-    /// Returns durations of a few seconds. The results then do not conform to RFC 2544.
+    /// Durations of a few seconds. The results then do not conform to RFC 2544.
     pub const QUICK: Self = Self {
         search_trial_ns: Nanos::from_secs(1),
         final_trial_ns: Nanos::from_secs(2),
@@ -199,7 +199,7 @@ impl Rfc2544Options {
         ];
         let repetitions =
             [self.repetitions.latency, self.repetitions.back_to_back, self.repetitions.recovery];
-        // With the least step, a curve has ten thousand points.
+        // With the least loss step, 0.01 %, a frame-loss curve has ten thousand points.
         find_first_problem(&[
             (self.line_bits_per_second.bits_per_second() == 0, "line_bits_per_second", "must be above 0"),
             (self.frame_sizes_bytes.is_empty(), "frame_sizes_bytes", "must name at least one size"),
@@ -269,8 +269,8 @@ impl Rfc2544Options {
         }
     }
 
-    /// Lists where trials are shorter or fewer than the RFCs require. If the list is not empty, the results do not
-    /// conform to RFC 2544.
+    /// Lists where the options ask for less than the RFCs require: shorter or fewer trials, coarser steps, lower loads
+    /// or shorter waits. If the list is not empty, the results do not conform to RFC 2544.
     pub fn find_shortfalls(&self) -> Vec<String> {
         let asked = &self.durations;
         let full = &Rfc2544Durations::STANDARD;
@@ -299,8 +299,8 @@ impl Rfc2544Options {
         shortfalls
     }
 
-    /// Describes a maximum load below the capacity of the line, if there is one. RFC 2544 requires that throughput,
-    /// loss curve and bursts begin at that capacity.
+    /// Describes a maximum load below the capacity of the line, if there is one. RFC 2544, 20 asks for the theoretical
+    /// maximum of the medium. The loss curve (26.3) begins there, and bursts (26.4) have the minimum gap.
     fn describe_maximum_below_line(&self) -> Option<String> {
         let mut sizes = self.frame_sizes_bytes.iter().copied();
         let size = sizes.find(|size| self.maximum_load(*size) < self.theoretical_load(*size))?;

@@ -70,12 +70,13 @@ impl RecoveryTrials {
             after_lost_frames,
             note: invalidity_reason(result),
         };
-        // The lost frames are shown, but the rig may have caused them, so they make no recovery time.
+        // The lost frames are shown, but the rig may have caused the loss, so no recovery time is computed.
         if trial.note.is_some() {
             return trial;
         }
         if after.is_empty() || overload.len() != after.len() {
-            let note = "the trial has no separate results of the streams at the lower load".to_owned();
+            let note = "no recovery time: the trial did not report each stream at the lower load separately"
+                .to_owned();
             return RecoveryTrial { note: Some(note), ..trial };
         }
         self.evaluate_last_loss(after, trial)
@@ -85,8 +86,9 @@ impl RecoveryTrials {
         if trial.after_lost_frames == 0 {
             // The RFC requires an overload. If no frame was lost, there was no overload, and the note says
             // that a recovery time of 0 means little.
-            let note =
-                (trial.overload_lost_frames == 0).then(|| "no frame was lost during the overload".to_owned());
+            let note = (trial.overload_lost_frames == 0).then(|| {
+                "no frame was lost during the overload, so the device was not overloaded".to_owned()
+            });
             return RecoveryTrial { recovery_ns: Some(Nanos::ZERO), is_recovered: true, note, ..trial };
         }
         // The stream that lost frames for the longest time decides. A stream with an unknown time may be that one.

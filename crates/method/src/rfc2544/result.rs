@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Result of the method `rfc2544`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rfc2544Result {
-    /// Points in which the trials are shorter or fewer than the RFCs require. If there are any, the results do not
-    /// conform to RFC 2544.
+    /// Points in which the options ask for less than the RFCs require. If there are any, the results do not conform to
+    /// RFC 2544.
     pub shortfalls: Vec<String>,
     pub sizes: Vec<SizeBenchmark>,
     /// Result of the reset, with the smallest size.
@@ -65,7 +65,7 @@ impl<T> PartOutcome<T> {
 pub struct ThroughputBounds {
     /// The highest load that was carried; `None` if no load was carried so far.
     pub frames_per_second: Option<Load>,
-    /// The lowest load with loss; `None` if the maximum was carried.
+    /// The lowest load that failed, because of the device or the rig; `None` if no load failed.
     pub lost_at_frames_per_second: Option<Load>,
     /// Cause of the bound. With `rig`, the throughput of the device is unknown; it is at least `frames_per_second`.
     pub limited_by: BoundCause,
@@ -74,7 +74,7 @@ pub struct ThroughputBounds {
 }
 
 impl ThroughputBounds {
-    /// True if the device set the bound, or carried the highest requested load.
+    /// True if the search is over, and the device set the bound or carried the highest requested load.
     pub fn is_known(&self) -> bool {
         self.is_complete && self.limited_by != BoundCause::Rig
     }
@@ -163,14 +163,14 @@ pub struct BackToBackBenchmark {
     /// Results of independent searches.
     pub searches: Vec<BurstSearch>,
     pub repetitions: u32,
-    /// Statistics of the bursts; the mean is the benchmark. Absent if a search ended at a bound of the rig,
-    /// or at the longest burst.
+    /// Statistics of the bursts; the mean is the benchmark. Absent if a search ended at a bound of the rig, or if the
+    /// result is at or near the longest burst.
     pub burst_frames: Option<SampleStatistics>,
     /// Mean burst / theoretical frame rate.
     pub implied_buffer_time_ns: Option<f64>,
     /// Implied buffer time * (1 - throughput / theoretical frame rate).
     pub corrected_buffer_time_ns: Option<f64>,
-    /// Reason why the values are absent or not valid.
+    /// Reason why the statistics and the buffer times are absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invalid: Option<String>,
 }

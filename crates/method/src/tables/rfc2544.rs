@@ -135,7 +135,7 @@ fn add_uncounted_trials_note(size: FrameSize, latency: &LatencyBenchmark, notes:
     if unheld > 0 {
         let trials = latency.samples.len();
         notes.push(format!(
-            "{size}: the rig could not sustain {unheld} of {trials} trials; they do not count."
+            "{size}: {unheld} of {trials} trials do not count: not sustained by the rig, or no latency measured."
         ));
     }
 }

@@ -66,9 +66,9 @@ impl NodeKeys {
 }
 
 impl FleetAuthority {
-    /// Admits a node with its keys, which counts as one use of `secret`. The admission is recorded completely or not
-    /// at all. A name that is in use is refused with another key. If a node asks again with the same key and secret,
-    /// its answer was lost: it gets the same answer, and this does not count as another use.
+    /// Admits a node with its keys, which counts as one use of `secret`. A crash can waste that use, but never admits a
+    /// node without one. A name that is in use is refused with another key. If a node asks again with the same key and
+    /// secret, its answer was lost: it gets a new certificate and the same grant key, and this is not another use.
     pub fn admit_node(
         &self,
         name: &NodeName,
@@ -113,7 +113,7 @@ impl FleetAuthority {
         Ok(NodeAdmission { controller, grants: node.grants, change, ..certificate })
     }
 
-    /// Undoes an admission if its answer did not reach the node.
+    /// Undoes an admission whose answer was not sent to the node. Does nothing if the admission changed nothing.
     pub fn undo_admission(
         &self,
         name: &NodeName,
@@ -147,7 +147,8 @@ impl FleetAuthority {
         now: u64,
     ) -> Result<NodeAdmission, Error> {
         let lock = self.lock_directory()?;
-        let node = KeptNode::read_record(&self.files, name).ok().filter(|node| node.has_keys(keys));
+        // A record that cannot be read is no proof that the node was removed.
+        let node = KeptNode::read_if_present(&self.files, name)?.filter(|node| node.has_keys(keys));
         let mut node = node.ok_or_else(|| Error::Unknown(name.clone()))?;
         // A node that an earlier version admitted has no user key yet. From now on its claims are bound to its key.
         if node.user_key != keys.user {
@@ -180,7 +181,7 @@ impl FleetAuthority {
         })
     }
 
-    /// Changes the labels of a node and returns the new ones.
+    /// Changes labels of a node and returns all its labels after the change.
     pub fn change_labels(&self, name: &NodeName, changes: &[LabelChange]) -> Result<OperatorLabels, Error> {
         let _lock = self.lock_directory()?;
         let mut node = KeptNode::read_record(&self.files, name)?;
@@ -212,7 +213,7 @@ impl FleetAuthority {
     }
 }
 
-/// Facts about a node that are known without a message from it.
+/// Facts about a node from the authority's directory. They are known even if the node is not connected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnrolledNode {
     /// Labels from the operator.

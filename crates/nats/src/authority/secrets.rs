@@ -1,4 +1,5 @@
-//! Secrets that admit nodes. They are limited in time and number, stored as hashes, and revoked by their label.
+//! Secrets that admit nodes. Each can have an expiry time and a maximum number of uses. They are stored as hashes, and
+//! revoked by their label.
 
 use super::{Error, FleetAuthority, encode_hex, random_bytes};
 use serde::{Deserialize, Serialize};
@@ -6,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 const SECRETS_FILE_NAME: &str = "secrets.json";
 
-/// A secret that admits a node. It is shown once and not stored.
+/// A secret that admits nodes. It is shown once; only its hash is stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinSecret(pub String);
 
@@ -49,7 +50,7 @@ impl FleetAuthority {
         self.files.write_file(SECRETS_FILE_NAME, &text)
     }
 
-    /// Creates a secret for `uses` nodes that is valid until a time, in seconds since 1970.
+    /// Creates a secret for `uses` nodes that is valid until a time, in seconds since 1970. `None` means no limit.
     pub fn create_secret(
         &self,
         label: &str,

@@ -1,7 +1,8 @@
 //! Builds the server's configuration file from its setup.
 //!
-//! Every connection needs a certificate of the authority, and claims that the fleet's operator key has signed. Only
-//! what these claims name is allowed. The file names no node, so nodes can be added and removed without a reload.
+//! With [`BrokerSetup::security`], every connection needs a certificate of the authority, and claims that the fleet's
+//! operator key has signed. Only what these claims name is allowed. The file names no node, so nodes can be added and
+//! removed without a reload.
 //!
 //! All paths begin at the server's working directory, because its user may not read the directories above.
 

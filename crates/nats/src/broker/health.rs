@@ -31,12 +31,12 @@ const MAX_FAILED_WRITES: u32 = 3;
 const FIRST_RESTART_PAUSE_NS: u64 = 15_000_000_000;
 const MAX_RESTART_PAUSE_NS: u64 = 300_000_000_000;
 
-/// The state of the server.
+/// Result of one check of the server's store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BrokerHealth {
     /// Time of the check, in nanoseconds since 1970 (UTC).
     pub checked_wall_ns: u64,
-    /// Reason why the store cannot store anything; absent if the store works.
+    /// Reason why the store does not work; absent if it works. A full disk is a reason even if a small write succeeded.
     pub failure: Option<String>,
     /// Bytes free on its disk, if known.
     pub disk_free: Option<u64>,

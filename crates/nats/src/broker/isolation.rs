@@ -174,7 +174,7 @@ impl OwnUser {
         if !program.is_world_executable() {
             let shown = program.shown.display();
             return Err(format!(
-                "only root may start {shown}; run `chmod o+x` on it and on its directory, \
+                "not every user may start {shown}; run `chmod o+x` on it and on its directory, \
                  or name another program with --server"
             ));
         }

@@ -1,6 +1,6 @@
 //! The thread that owns the server's process: starts it, watches it, restarts it, and ends it.
 //!
-//! Invariant: the thread lives as long as the process.
+//! Invariant: the thread lives as long as the server's process.
 
 use super::{
     BrokerSetup, Error, ServerIsolation, ServerUser, configuration, ignore_closed_channel, lock_notes, log,
@@ -22,9 +22,9 @@ const SERVER_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_READY_CHECKS: u32 = 400;
 /// Maximum number of checks until a server must have ended after it was asked to.
 const MAX_END_CHECKS: u32 = 200;
-/// The same number when packetrig itself ends, because the user should not wait longer.
+/// The same limit when packetrig itself ends, or when a start failed, because the user should not wait longer.
 const MAX_FINAL_CHECKS: u32 = 12;
-/// First pause before a restart; it doubles.
+/// First pause before a restart. It doubles after each failed start.
 const FIRST_RESTART_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 

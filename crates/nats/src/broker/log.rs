@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// Returns the text of the log after its first `before` bytes; the whole log if the server has started
-/// a new one meanwhile.
+/// Returns the text of the log after its first `before` bytes; the whole log if the server has started a new one
+/// meanwhile. Empty if the log cannot be read.
 pub(super) fn read_log_since(log: &Path, before: u64) -> String {
     read_from(log, before).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }

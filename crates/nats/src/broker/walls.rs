@@ -1,10 +1,10 @@
 //! Restricts the server's access to this machine, whatever [user](super::ServerUser) it runs as. This is needed
 //! because the server reads messages of strangers, and the keys that sign claims and commands are near its directory.
 //!
-//! Landlock restricts the thread that starts the server, and through it the server. The server can read and write
-//! its own directory, start no other program than itself, and use only its own port. A seccomp filter, which only
-//! the server gets, refuses the calls that it does not need: signals to other processes, for example, and changes of
-//! the modes of files.
+//! Landlock restricts the thread that starts the server, and through it the server. The server can write only to
+//! its own directory, read only this directory and public system files, execute only its own program and files in the
+//! library directories, and use only its own TCP port. A seccomp filter, which only the server gets, refuses the calls
+//! that it does not need: signals to other processes, for example, and changes of the modes of files.
 
 use super::{BrokerSetup, Error};
 use packetrig_sys::sandbox::{self, FileRules, MissingProtection, SandboxPolicy, TcpRules, ThreadClass};

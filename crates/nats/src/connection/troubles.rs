@@ -1,4 +1,5 @@
-//! Failures of a connection. They are stored until they are read, and end waiting requests at once.
+//! Failures of a connection. They are stored until they are read. Losses of the connection and refusals by the server
+//! end waiting requests at once.
 
 use async_nats::{Event, ServerError};
 use packetrig_fleet::fabric::Error;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Time within which the subscriptions must be written to the connection.
+/// Time within which the subscriptions must find space in the send queue of the connection.
 const SUBSCRIPTION_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Nodes from which an endpoint accepts messages. Clones share the set.
@@ -74,7 +74,7 @@ impl NodeSubscriptions {
         AcceptedNodes::lock_nodes(heard).extend(fresh.iter().cloned());
         let subscribing = subscribe_to_nodes(self.listener.clone(), self.feeds.clone(), fresh);
         let subscribed = runtime.run_with_timeout(SUBSCRIPTION_WRITE_TIMEOUT, subscribing);
-        let refused = "the server did not accept the subscriptions";
+        let refused = "the queue of messages to the server is full";
         self.tasks.extend(subscribed.unwrap_or_else(|| Err(Error::Down(refused.to_owned())))?);
         Ok(())
     }

@@ -12,7 +12,7 @@ const HELLOS_PER_SECOND: u64 = 32;
 /// Maximum number of hellos of one node in a burst.
 const MAX_HELLO_BURST: u64 = 64;
 const HELLO_PERIOD_NS: u64 = 1_000_000_000 / HELLOS_PER_SECOND;
-/// Number of remembered nodes from which silent nodes are forgotten.
+/// Once this many nodes are remembered, silent nodes are forgotten.
 const MAX_REMEMBERED_NODES: usize = 4096;
 
 /// The allowances of all nodes. Clones share them.

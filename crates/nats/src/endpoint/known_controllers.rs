@@ -1,21 +1,23 @@
 //! Selects the instance of a controller for which a node seals a letter, if several controllers send to the node.
 //!
 //! A letter about a run is for the controller that commanded the run. The answer to a roll call is for the
-//! controller that made it. All other letters are for the controller that leads the node.
+//! controller that made it. All other hellos are for the controller that leads the node. If that controller is not
+//! known, the letter is for the controller that sent the last message. A session is the instance number of a
+//! controller.
 //!
 //! Invariant: a roll call does not change the leader.
 
 use packetrig_fleet::message::{MessageBody, Nonce, RunId};
 use std::collections::VecDeque;
 
-/// Maximum number of runs and roll calls whose controller is remembered.
+/// Maximum number of runs, and of roll calls, with a remembered controller.
 const MAX_REMEMBERED_RUNS: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct KnownControllers {
     /// The session of the latest message, whatever its kind.
     last: u64,
-    /// The session with the highest epoch in a command so far.
+    /// The highest epoch in a command so far, and the session of its sender.
     leader: Option<(u64, u64)>,
     by_run: VecDeque<((RunId, u64), u64)>,
     by_call: VecDeque<(Nonce, u64)>,
@@ -69,7 +71,7 @@ impl KnownControllers {
             },
             MessageBody::RollCall(_) | MessageBody::Stored(_) => None,
         };
-        // The message is not tied to a controller. The controller that sent the last message is the most likely
+        // No controller is known for this message. The controller that sent the last message is the most likely
         // addressee.
         found.unwrap_or(self.last)
     }

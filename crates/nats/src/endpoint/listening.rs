@@ -73,7 +73,7 @@ impl EndpointListener {
     }
 }
 
-/// Tasks that read the subscriptions. They end when this value is dropped, also if the endpoint could not join.
+/// Tasks that read the subscriptions. They end when this value is dropped, even if the endpoint could not join.
 #[derive(Debug)]
 pub(super) struct ListeningTasks {
     running: Vec<JoinHandle<()>>,
@@ -214,7 +214,7 @@ impl NextSampleNumbers {
     }
 }
 
-/// The number of a message that may be dropped.
+/// Sender, instance and number of a message that may be dropped.
 struct SampleNumber<'a> {
     speaker: &'a str,
     incarnation: u64,

@@ -2,7 +2,7 @@
 //!
 //! A question is a message with a word in a header and no body.
 //!
-//! Invariant: of two endpoints with the same name, at most one gets the name.
+//! Invariant: of two endpoints with the same name, at most one gets the name, if both answer claims in time.
 
 use crate::connection::ConnectionFailures;
 use crate::seal::OVERTAKEN_MESSAGE_REASON;
@@ -28,7 +28,9 @@ const NAME_CLAIM_TIMEOUT: Duration = Duration::from_millis(200);
 pub(super) const QUESTION_HEADER: &str = "Packetrig-Ask";
 /// Question: the asking endpoint claims the name.
 pub(super) const NAME_CLAIM_WORD: &str = "name";
+/// Question: the controller asks a node for its instance.
 pub(super) const INSTANCE_ANSWER_WORD: &str = "there";
+/// Answer: the sender holds the name. It also announces the instance of the sender.
 pub(super) const NAME_IN_USE_WORD: &str = "here";
 /// Header with the instance of the sending endpoint, a random number from `join_fabric`.
 const INSTANCE_HEADER: &str = "Packetrig-Place";
@@ -45,13 +47,16 @@ pub(super) struct EndpointState {
     /// Random number that distinguishes this start of the endpoint from earlier ones, and from other processes
     /// with the same name.
     pub(super) incarnation: u64,
+    /// True once the endpoint holds its name.
     pub(super) settled: Arc<AtomicBool>,
+    /// True once the endpoint has given up its name.
     pub(super) left: Arc<AtomicBool>,
+    /// Number of messages that found no space in a queue or were lost on the way.
     pub(super) dropped: Arc<AtomicU64>,
-    /// Number of letters that are not genuine.
+    /// Number of refused messages, see [`Self::refuse_message`].
     pub(super) refused: Arc<AtomicU64>,
     pub(super) troubles: ConnectionFailures,
-    /// Number of refused messages of each node.
+    /// Number of faults of each node, see [`Self::report_fault`].
     pub(super) faults: Arc<Mutex<BTreeMap<NodeName, u64>>>,
     /// Nodes that sent a message, with their instances.
     pub(super) known: Arc<Mutex<BTreeMap<NodeName, u64>>>,
@@ -110,7 +115,7 @@ impl EndpointState {
         }
     }
 
-    /// Waits for a message of that node, and returns the node's instance.
+    /// Returns the instance of a node. Waits for a message of the node if the instance is not known yet.
     pub(super) async fn wait_for_instance_of(&self, node: &NodeName) -> u64 {
         loop {
             let mut changed = pin!(self.known_changed.notified());

@@ -1,8 +1,8 @@
 //! Limits the messages of one node that wait to be read.
 //!
-//! Each node has its own limit, so no message is dropped because of another node. If a node writes faster
-//! than the endpoint reads, only its own letters are lost, and they are counted. The state machines of both
-//! sides repeat lost letters.
+//! Each node has its own limit, so no letter is dropped because of another node. If a node writes faster than the
+//! endpoint reads, only its own letters are lost, and they are counted. The state machines of both sides repeat lost
+//! letters. Telemetry also waits in one queue that all nodes share, so it can be dropped because of other nodes.
 
 use async_nats::Message;
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! Renewals of leases: their own connection, with a subscription for each node.
 //!
 //! The server keeps the unread messages of a connection in one buffer for all senders. If one node fills that
-//! buffer, the renewals of all other nodes wait, and their leases expire. So only renewals use this
-//! connection, and a node that sends far too many renewals is ignored for a while. The connection is then
-//! opened again, because the server discards the buffer of the old one.
+//! buffer, the renewals of all other nodes wait, and their leases expire. So only renewals and their answers use this
+//! connection, and a node that sends far too many renewals is ignored for a while. The connection is then opened again,
+//! because the server discards the buffer of the old one.
 //!
 //! Invariant: a node that floods its subject delays the leases of other nodes by at most one reconnection.
 

@@ -97,7 +97,7 @@ impl NatsEndpoint {
             .unwrap_or_else(|| Err(no_answer_error(to)))
     }
 
-    /// Publishes a message. `to`: the receiving node with its instance; `None` for all nodes or the controller.
+    /// Publishes a message. `to`: the receiver with its instance (0 for the controller); `None` for all nodes.
     pub(super) fn publish_message(
         &mut self,
         at: String,

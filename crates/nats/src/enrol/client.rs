@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub struct FleetMembership {
     /// Name of the node.
     pub name: NodeName,
-    /// Address of the server.
+    /// Addresses of the message servers, `host:port`, separated by commas.
     pub address: String,
     /// Fingerprint of the authority.
     pub fleet: String,
@@ -95,7 +95,7 @@ impl FleetMembership {
         if self.expires > 0 { Some(self.expires) } else { None }
     }
 
-    /// True if certificate and claims should be renewed at `now`, in seconds since 1970.
+    /// True if certificate and claims should be renewed at `now` (seconds since 1970). False if the expiry is unknown.
     pub const fn is_renewal_due(&self, now: u64) -> bool {
         self.expires > 0 && (now.saturating_add(RENEWAL_LEAD_S) >= self.expires || !self.has_bound_claims)
     }
@@ -134,8 +134,8 @@ fn damaged_membership_error() -> Error {
     Error::Here("the membership file of this node is damaged; join the fleet again".to_owned())
 }
 
-/// The key of a node. It is stored before it is sent to the authority: if the answer is lost, the node asks again with
-/// the same key, and this counts as one use of the secret.
+/// The private key of a node. [`Self::load_or_create`] stores it before the node asks the authority: if the answer is
+/// lost, the node asks again with the same key, and this counts as one use of the secret.
 pub struct NodeKey(KeyPair);
 
 impl std::fmt::Debug for NodeKey {
@@ -154,7 +154,7 @@ impl NodeKey {
         KeyPair::from_pem(&membership.key).map(Self).map_err(|error| Error::Here(error.to_string()))
     }
 
-    /// Loads the key from `file`. A missing key is created and stored there first.
+    /// Loads the key from `file`. If it is missing or cannot be read, a new key is created and stored there first.
     pub fn load_or_create(file: &Path) -> Result<Self, Error> {
         let kept = fs::read_to_string(file).ok().and_then(|pem| KeyPair::from_pem(&pem).ok());
         if let Some(key) = kept {

@@ -11,11 +11,11 @@ use std::time::Duration;
 /// Upper bound of the first pause.
 const MAX_FIRST_PAUSE: Duration = Duration::from_millis(400);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(15);
-/// Maximum number of attempts. Together they take about two minutes if nothing answers.
+/// Maximum number of attempts. The pauses between them take one to two minutes in total.
 const MAX_ENROL_ATTEMPTS: u32 = 14;
 
-/// Joins the fleet of `line` as `name`, with this key. A temporary failure is retried; `on_failure` is
-/// called with each one.
+/// Joins the fleet of `line` as `name`, with this key. A temporary failure is retried; `on_failure` is called with each
+/// failure before the next attempt. The last failure is returned.
 pub fn enrol_with_retries(
     line: &JoinLine,
     name: &NodeName,

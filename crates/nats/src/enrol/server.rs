@@ -1,7 +1,7 @@
 //! The controller's side of enrolment: a listener on its own thread, and a thread for each connection.
 //!
-//! Invariant: a node gets the answer that it is admitted only after the message server knows it. If the node is not
-//! admitted, no use of the secret is counted, and its name stays free.
+//! Invariant: a node gets the answer that it is admitted only after the message server knows it. If the message server
+//! does not accept the node, the admission is undone: the use of the secret does not count, and the name stays free.
 
 use super::deadline::DeadlineStream;
 use super::slots::{ConnectionSlot, ConnectionSlots};
@@ -9,7 +9,9 @@ use super::{
     ConnectionSecret, ENROL_ANSWER_TIMEOUT, ENROL_STEP_TIMEOUT, EnrolAnswer, EnrolQuestion, Error, JoinLine,
     certificate_fingerprint, export_connection_secret, network_error, read_message, write_message,
 };
-use crate::authority::{FleetAuthority, JoinSecret, NodeAdmission, NodeKeys, decode_hex};
+use crate::authority::{
+    Error as AuthorityError, FleetAuthority, JoinSecret, NodeAdmission, NodeKeys, decode_hex,
+};
 use crate::broker::ServerSecurity;
 use crate::connection::parse_certificates;
 use nkeys::KeyPairType;
@@ -71,7 +73,7 @@ impl EnrolServer {
         let listener = std::thread::Builder::new()
             .name("enrol".to_owned())
             .spawn(move || listen_until(&socket, &serving, &ended))
-            .map_err(network_error("cannot start a thread"))?;
+            .map_err(network_error("cannot start the thread of the enrolment server"))?;
         Ok(Self { address, service, end, listener: Some(listener) })
     }
 
@@ -153,12 +155,12 @@ fn listen_until(socket: &TcpListener, service: &Arc<EnrolService>, end: &AtomicB
             std::thread::sleep(END_CHECK_INTERVAL);
             continue;
         };
-        // All slots are in use. The connection is dropped, which makes the node retry.
+        // No slot can be made free. The connection is dropped, which makes the node retry.
         let Some(slot) = service.slots.claim_slot(from.ip(), &stream) else { continue };
         let service = Arc::clone(service);
         let thread = std::thread::Builder::new().name("enrol".to_owned());
         // If no thread can be started, the slot becomes free and the node retries. The same happens after a failed
-        // connection, because nothing was issued then.
+        // connection: a node that was already admitted asks again with the same key.
         drop(thread.spawn(move || drop(service.serve_connection(stream, &slot))));
     }
 }
@@ -167,7 +169,7 @@ fn listen_until(socket: &TcpListener, service: &Arc<EnrolService>, end: &AtomicB
 fn verify_key_proof(question: &EnrolQuestion, connection: &ConnectionSecret) -> Option<NodeKeys> {
     let keys = NodeKeys { certificate: decode_hex(&question.public_key)?, user: question.user_key.clone() };
     let proof = decode_hex(&question.proof)?;
-    // The signature covers purpose, name, secret and connection, so it proves nothing for another question.
+    // The signature covers purpose, name, secret, user key and connection, so it proves nothing for another question.
     let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &keys.certificate);
     key.verify(&question.signed_payload(connection), &proof).ok()?;
     // The text becomes the subject of signed claims, so it must be a valid public key of a user.
@@ -201,8 +203,12 @@ impl EnrolService {
         let keys = verify_key_proof(question, connection).ok_or(MISSING_PROOF_REASON)?;
         let name = NodeName(question.name.clone());
         if question.is_renewal {
-            let renewal = self.authority.renew_certificate(&name, &keys, now);
-            return renewal.map(EnrolAnswer::Admitted).map_err(|error| error.to_string());
+            return match self.authority.renew_certificate(&name, &keys, now) {
+                Ok(renewed) => Ok(EnrolAnswer::Admitted(renewed)),
+                // A node that is refused a renewal takes it that the operator has removed it, and ends.
+                Err(error @ (AuthorityError::Unknown(_) | AuthorityError::Name(_))) => Err(error.to_string()),
+                Err(error) => Ok(EnrolAnswer::Later(error.to_string())),
+            };
         }
         let admission = self.authority.admit_node(&name, &keys, &question.secret, now);
         Ok(self.announce_admission(&name, admission.map_err(|error| error.to_string())?, &question.secret))

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of connections that are served at the same time.
 const MAX_ENROL_CONNECTIONS: usize = 64;
-/// Maximum number of connections from one address. Nodes behind the same address share this limit.
+/// Maximum number of connections from one address (IPv6: one /64 network). Nodes behind one address share this limit.
 const MAX_OF_ADDRESS: usize = 32;
 
 /// The slots of the enrolment server. Clones share them.

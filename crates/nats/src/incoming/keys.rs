@@ -6,7 +6,7 @@ use crate::subject;
 use async_nats::jetstream::Message;
 use packetrig_fleet::fabric::SegmentId;
 
-/// Finds the keys of nodes. With `None` every segment is accepted, which is only for tests on one machine.
+/// Finds the keys of nodes. With `None` no seal is checked, which is only for tests on one machine.
 pub(super) struct NodeKeys(pub(super) Option<MacKeys>);
 
 impl std::fmt::Debug for NodeKeys {

@@ -20,7 +20,7 @@ const MAX_ORDERS_IN_FLIGHT: usize = 16;
 /// The contents of the stream.
 #[derive(Debug, Default)]
 pub(super) struct StreamListing {
-    /// The readers of each run.
+    /// Runs with waiting segments, and the readers of each.
     pub(super) runs: BTreeMap<RunId, BTreeSet<String>>,
     /// True if more than half of the stream's limit is used.
     pub(super) is_nearly_full: bool,

@@ -18,14 +18,16 @@ pub struct RunPage<'a> {
 /// A file that only runs with probes have.
 const PROBES_FILE: &str = "probes.csv";
 
-const RUN_FILES: [(&str, &str); 9] = [
+const RUN_FILES: [(&str, &str); 11] = [
     ("report.json", "everything on this page and more, for programs"),
     (PROBES_FILE, "one row for each pair of ends that probes were sent between"),
     ("streams.csv", "one row for each stream"),
+    ("receivers.csv", "one row for each stream at each receiving port"),
     ("series.csv", "frames and bytes of each second"),
     ("quality.csv", "loss and latency of each second"),
     ("outages.csv", "when frames were missing"),
     ("ports.csv", "one row for each port"),
+    ("csv-metadata.json", "type, unit and meaning of each column of the tables"),
     ("junit.xml", "the verdict for build servers"),
     ("plan.yaml", "the plan, to run it again"),
 ];

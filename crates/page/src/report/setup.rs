@@ -145,7 +145,7 @@ fn build_port_row(port: &PortReport) -> Vec<TableCell> {
         })
         .collect();
     let mut cells = build_port_info_cells(&port.info);
-    // Ports of several nodes can have one name, so the node is added.
+    // On a fleet, the name shows the node of the port, too.
     cells[0] = TableCell::text(port.full_name());
     cells.extend([
         TableCell::number(

@@ -42,7 +42,7 @@ fn duplicate_keys_and_extra_documents_are_refused() {
     assert!(error("a: 1\na: 2").message.contains("twice"));
     assert!(error("a: 1\n---\nb: 2").message.contains("second document"));
     assert!(error("").message.contains("empty"));
-    assert!(error("{a: [").message.contains("neither YAML nor JSON"));
+    assert!(error("{a: [").message.contains("cannot read this as YAML or JSON"));
 }
 
 #[test]

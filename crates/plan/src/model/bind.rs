@@ -20,12 +20,12 @@ pub struct BoundPlan {
 pub struct BoundStream {
     /// Time at which each frame is due.
     pub timeline: StreamTimeline,
-    /// The speed of its link is not known here, so the schedule is a guess, good enough for receiving.
+    /// True if the speed of its link is not known here. The schedule is then a guess, good enough for receiving.
     pub assumed: bool,
 }
 
-/// Assumed speed of a link that reports none. It estimates the duration of a stream that is sent as fast as possible,
-/// or by another node.
+/// Assumed speed of a link that reports none. It serves only to estimate the duration of a stream that is sent as fast
+/// as possible, or by another node.
 const ASSUMED_LINK_RATE: BitRate = BitRate::new(10_000_000_000);
 
 impl Plan {
@@ -82,7 +82,7 @@ impl Plan {
             let speed = (*speed)?;
             let load = self.port_load(streams, port);
             (load > speed).then(|| {
-                // The rates of all these flows add up. The first one gets the problem, because a problem has one place.
+                // The rates of all these flows add up. The first one gets the problem: it has only one position.
                 let first = self.streams.iter().find(|stream| stream.tx == port);
                 let message = format!(
                     "the flows of port `{}` ({}) need {load} on the line (layer 1), but its link has {speed}",
@@ -175,7 +175,8 @@ impl Stream {
         problem.with_hint("set the port's `speed` in `layer1`")
     }
 
-    /// Checks that a gap wider than Ethernet's own 12 bytes fits between frames at the requested rate.
+    /// Checks that a gap wider than Ethernet's own 12 bytes fits between frames at the requested rate. Without a known
+    /// link speed it checks nothing.
     fn check_frame_gap(&self, rate: FrameRate, link: Option<BitRate>) -> Result<(), String> {
         // Frames at the requested rate already have Ethernet's own gap, so only a wider one needs a check.
         let Some(link) = link.filter(|_| self.duration.gap > 12) else { return Ok(()) };

@@ -75,7 +75,7 @@ pub struct Port {
     pub speed: Option<BitRate>,
     /// MTU that the document requests.
     pub mtu: Option<u32>,
-    /// True if it receives all frames (default yes).
+    /// True if it receives frames for all MAC addresses, in promiscuous mode (the default).
     pub promiscuous: bool,
 }
 

@@ -25,7 +25,7 @@ impl MeanSize {
         self.bytes as f64 / self.frames as f64
     }
 
-    /// The bytes of this many frames; `None` if no counter can hold them.
+    /// The bytes of this many frames; `None` if the number exceeds 64 bits.
     pub(crate) fn bytes_of_frames(self, frames: u64) -> Option<u64> {
         // The product of two 64-bit numbers needs 128 bits.
         u64::try_from(u128::from(frames) * u128::from(self.bytes) / u128::from(self.frames)).ok()

@@ -49,7 +49,7 @@ impl QuickPlan {
         headers
     }
 
-    /// Every sender and receiver has its own addresses.
+    /// Every sender has its own addresses. A set of receivers has those of its first receiver.
     fn stream_addresses(&self, stream: &SenderStream<'_>) -> FlowAddresses {
         // Numbers count from 1: host part 0 would be the address of the network itself.
         let tx = stream.tx + 1;

@@ -25,7 +25,7 @@ pub struct HostRequest {
     pub next_hop: Option<Mac>,
 }
 
-/// An address and the length of its network: `10.0.0.2/24`. Without a length that is 24, or 64 for IPv6.
+/// An address and its prefix length: `10.0.0.2/24`. The default length is 24, or 64 for IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostAddress {
     ip: IpAddr,
@@ -79,7 +79,7 @@ impl HostRequest {
         flags.into_iter().zip(addresses).filter_map(|(flag, address)| Some((flag, address?)))
     }
 
-    /// The host with this address unless the flags give another one.
+    /// The host with the address of the flags, or with `usual` if they give none.
     fn to_device_address(self, name: &str, usual: HostAddress) -> DeviceAddress {
         let HostAddress { ip, prefix } = self.address.unwrap_or(usual);
         DeviceAddress { name: name.to_owned(), ip, prefix, gateway: self.gateway, gateway_mac: self.next_hop }
@@ -148,8 +148,8 @@ fn default_host_addresses(ipv6: bool, has_router: bool) -> [HostAddress; 2] {
     })
 }
 
-/// Refuses two hosts if `from` cannot send to `to`, or not as the flags say. `flag` is the name of the flag for
-/// the gateway of `from`.
+/// Refuses two hosts if `from` cannot send to `to`, or would bypass the gateway that the flags give it. `flag` is the
+/// name of the flag for the gateway of `from`.
 fn check_next_hop(from: &DeviceAddress, to: &DeviceAddress, flag: &str) -> Result<(), String> {
     let network = HostAddress { ip: from.ip, prefix: from.prefix };
     let (name, other) = (&from.name, to.ip);
@@ -178,7 +178,7 @@ fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// One host, on its port.
+/// OTG's device for one host, on its port.
 fn host_value(host: &DeviceAddress, port: &str, mac: &str, vlan: Option<u16>) -> Value {
     let (list, no_gateway) = match host.ip {
         // OTG requires a gateway. The unspecified address says that there is none.

@@ -162,7 +162,7 @@ fn read_pairs(object: &DocumentObject<'_>, known: &NamedEndpoints<'_>) -> Option
     } else {
         tx.iter().flat_map(|from| rx.iter().map(|to| (*from, *to))).collect()
     };
-    // Such a frame would never leave its port, so no frame could be measured.
+    // A switch does not send a frame back to the port that it came from, so no frame would be measured.
     if let Some((same, _)) = couples.iter().find(|(from, to)| from == to) {
         object.item.add_item_error(format!("`{}` would send to itself", known.endpoint_name(*same)));
         return None;

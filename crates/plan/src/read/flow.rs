@@ -116,12 +116,12 @@ fn read_flow<'a>(
 /// Flows of other nodes, each of one stream.
 struct FlowGap {
     count: usize,
-    /// A port that is not here.
+    /// The sending port, which is on another node.
     tx: usize,
     frames: FrameOrigin,
 }
 
-/// The flows that this placeholder in a part of a plan replaces.
+/// The flows that a placeholder in a part of a plan replaces; `None` if the item is no placeholder.
 fn read_flow_placeholder(
     item: &DocumentItem<'_>,
     options: PlanParseOptions,
@@ -221,7 +221,7 @@ impl FlowBasis {
         Some(())
     }
 
-    /// The stream of a pair of interfaces, after these in the plan.
+    /// The stream of a pair of interfaces. `streams` are the streams before it in the plan.
     fn make_pair_stream(
         &self,
         item: &DocumentItem<'_>,
@@ -296,8 +296,8 @@ fn read_flow_origin(
     Some(FlowOrigin::Recipe(FlowRecipe { spec, rate: rate?, duration: duration? }))
 }
 
-/// Makes the frames of the stream after these. Streams one after the other with the same frames share them: a template
-/// may take many times the length of its flow in the document.
+/// Makes the frames of the stream after `streams`. If the stream before it has the same frames, both share a template,
+/// which may take many times the length of its flow in the document.
 fn make_frames(
     item: &DocumentItem<'_>,
     spec: FrameSpec,
@@ -332,8 +332,8 @@ fn make_template(item: &DocumentItem<'_>, spec: FrameSpec) -> Option<FrameTempla
     }
 }
 
-/// Refuses a measured stream whose smallest frames have no room for a tag: the receiver would count them as
-/// lost. Warns if they only have room for the short form.
+/// Refuses a measured stream if its smallest frames have no room for a tag: the receiver would count them as lost. If
+/// they have room for the short form only, warns, or refuses a stream whose number the short form cannot hold.
 fn check_tag_room(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: WantedMetrics, stream: usize) {
     if !metrics.enable {
         return;
@@ -357,7 +357,7 @@ fn check_tag_room(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Wa
         ),
         Some(TagForm::Short) => refuse(
             TagForm::Full,
-            "have room for the short test tag only, which distinguishes 4096 flows; this is a later one",
+            "have room for the short test tag only, which distinguishes 4096 streams; this is a later one",
         ),
         None => refuse(
             TagForm::Short,

@@ -33,7 +33,7 @@ pub(super) fn read_metrics(flow: &DocumentObject<'_>, receivers: usize) -> Wante
     WantedMetrics { enable, latency: latency && enable, rx_per_tx_thousandths: ratio }
 }
 
-/// Reads a number of copies with at most three decimals, in thousandths.
+/// Reads a number of copies in thousandths. Further decimals are rounded.
 fn read_thousandths(item: &DocumentItem<'_>) -> Option<u64> {
     let text = item.as_text()?;
     let copies = parse_decimal(text, 3);

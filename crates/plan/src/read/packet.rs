@@ -14,7 +14,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub const UNSUPPORTED_HEADERS: &[&str] =
     &["gtpv1", "gtpv2", "ppp", "igmpv1", "snmpv2c", "rsvp", "macsec", "lacp", "ipv6_extension_header", "cfm"];
 
-/// The context of a flow's headers.
+/// Values from outside a flow's headers and sizes that the reading of them needs.
 #[derive(Clone, Copy)]
 pub(super) struct HeaderContext {
     pub(super) options: PlanParseOptions,
@@ -63,7 +63,7 @@ fn read_custom_header(object: &DocumentObject<'_>) -> Option<PacketHeader> {
     bytes.map(PacketHeader::custom)
 }
 
-/// Reads hexadecimal digits; ignores spaces and colons between them.
+/// Reads an even number of hexadecimal digits, after an optional `0x`. Ignores spaces, colons and line breaks.
 pub(super) fn parse_hex_bytes(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text
         .trim_start_matches("0x")
@@ -168,7 +168,7 @@ fn is_placeholder_setting(kind: HeaderKind, field: &FieldDef, setting: &FieldSet
     )
 }
 
-/// IPv4 options: router alert, and custom ones as bytes.
+/// IPv4 options: router alert and end of options. Others are refused.
 fn read_ip_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
     for item in object.read_items("options") {
         let Some(option) = item.as_object() else { continue };
@@ -227,7 +227,7 @@ fn read_pattern(
     context: HeaderContext,
 ) -> Option<FieldSetting> {
     let mut words = vec!["value", "values", "increment", "decrement"];
-    // OTG has no `auto` for a source MAC; on device flows it can have only one meaning.
+    // OTG defines no `auto` for a source MAC. On device flows packetrig accepts it: it means the MAC of the interface.
     let has_auto = context.device && matches!(field.form, FieldNotation::Mac(_)) && field.name == "src"
         || matches!(
             field.extra,
@@ -305,8 +305,8 @@ fn read_random_pattern(
         return None;
     }
     draw.refuse_unread_members();
-    // OTG: seed 0 means "not repeatable"; it is drawn from the run's seed, which the report names.
-    // The field's position is part of the draw, so that two random fields of a flow differ.
+    // OTG: seed 0 means "not repeatable". The seed is then drawn from the run's seed, which the report names.
+    // The field's offset is part of the draw, so that two random fields of a header differ.
     let seed = if seed == 0 {
         keyed_mix(context.options.seed, context.flow << 16 | u64::from(field.at))
     } else {

@@ -79,8 +79,8 @@ fn select_part_values(header: &PacketHeader, part: FlowShare) -> Result<PacketHe
     Ok(mine)
 }
 
-/// Reverses the direction: it swaps addresses and ports. It swaps MAC addresses only if the document gives
-/// both; otherwise it uses the addresses of the interfaces.
+/// Reverses the direction: it swaps IP addresses and ports. It swaps MAC addresses only if the document gives both;
+/// otherwise it removes them, and those of the interfaces are filled in later.
 fn reverse_direction(headers: &mut [PacketHeader]) {
     let kinds: Vec<HeaderKind> = headers.iter().map(PacketHeader::kind).collect();
     for (index, header) in headers.iter_mut().enumerate() {
@@ -246,7 +246,7 @@ fn find_next_hop(
     // Destinations that vary may be anywhere, so they go to the gateway, even if some are in the network.
     let ip = direct.or(source.gateway).ok_or_else(|| {
         format!(
-            "`{}` has no gateway, and the destination is not in its network",
+            "`{}` has no gateway, and the destination varies or is not in its network",
             known.endpoint_name(pair.from)
         )
     })?;
@@ -255,7 +255,7 @@ fn find_next_hop(
 }
 
 /// Directs the frames of a recording to the gateway of the sending interface or, without a gateway, to the other
-/// interface. Returns the neighbour with the MAC address that the frames lack. The error is for the user.
+/// interface. Returns the neighbour whose MAC address is not known yet, if there is one. The error is for the user.
 pub(super) fn direct_recording_to_gateway(
     rewrite: &mut FrameRewrite,
     pair: &EndpointPair,
@@ -294,7 +294,7 @@ fn constant_destination(ip: &PacketHeader) -> Option<IpAddr> {
 }
 
 /// The MAC address of a group: 01-00-5e and the low 23 bits (RFC 1112, 6.4), or 33-33 and the low 32
-/// bits (RFC 2464, 7).
+/// bits (RFC 2464, 7). For 255.255.255.255 it is the broadcast address.
 fn multicast_mac(ip: IpAddr) -> Option<Mac> {
     match ip {
         IpAddr::V4(ip) if ip.is_broadcast() => Some([0xff; 6]),

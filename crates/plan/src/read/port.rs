@@ -53,10 +53,11 @@ fn new_port_at(name: String, place: site::PortPlace) -> Port {
     Port { name, site: place.site, location: place.location, speed: None, mtu: None, promiscuous: true }
 }
 
-/// Maximum number of ports of a part of a plan.
+/// Placeholders cannot raise the number of ports of a plan above this.
 const MAX_PORTS: usize = 1 << 16;
 
 /// The number of ports or flows of other nodes that a placeholder in a part of a plan replaces, at most `most`.
+/// `None` if the object is no placeholder.
 pub(super) fn read_placeholder(
     object: &DocumentObject<'_>,
     options: PlanParseOptions,
@@ -102,7 +103,7 @@ pub(super) fn read_layer1<'a>(
         object.refuse_unread_members();
         for member in members {
             let port = &mut ports[member];
-            // An entry without a member keeps the value that an earlier entry gave the port.
+            // If the entry lacks a member, the port keeps the value of an earlier entry.
             port.speed = mbits.map(|(_, mbits)| BitRate::new(mbits * 1_000_000)).or(port.speed);
             port.mtu = mtu.and_then(|mtu| u32::try_from(mtu).ok()).or(port.mtu);
             port.promiscuous = promiscuous.unwrap_or(port.promiscuous);

@@ -15,13 +15,13 @@ const MAX_LINES: usize = 10_000;
 /// Maximum number of probes of all lines of a port. Each has a record in the memory of its node until the
 /// end of the run.
 const MAX_PROBES: u64 = 2_000_000;
-/// A train is released in one piece of work, so it may not be longer than a lease allows (`SendGate`: 10 ms).
+/// A sender checks its lease (`SendGate`) only before each train. The work between two checks may last at most 10 ms.
 const MAX_TRAIN_TIME: Nanos = Nanos::from_millis(10);
 /// The port of STAMP (RFC 8762), at which foreign hosts are expected to have their reflectors.
 const STAMP_PORT: u16 = 862;
 /// The port of the reflectors of a fleet. It needs no privilege, and leaves the port of STAMP to an existing reflector.
 const REFLECTOR_PORT: u16 = 18_620;
-/// Trains that an estimate of a capacity sends before its pairs, with longer pauses between them.
+/// Number of trains that an estimate of a capacity sends before its packet pairs, with longer pauses between them.
 const CAPACITY_TRAINS_BEFORE_PAIRS: u32 = 60;
 /// An estimate needs at least this many pairs.
 const MIN_ESTIMATE_PAIRS: u32 = 10;
@@ -95,7 +95,7 @@ fn read_probe_plan(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan 
     }
 }
 
-/// Defaults of a document.
+/// Defaults of `x_probes` that depend on the method.
 struct ProbeDefaults {
     count: u64,
     size: u64,
@@ -140,7 +140,7 @@ fn read_probe_lines(
     // The pairs are counted before the lines are made, so that two long lists cannot fill the memory.
     if from.len().saturating_mul(to.len()) > MAX_LINES {
         object.item.add_item_error(format!(
-            "`from` and `to` give {} x {} pairs; at most {MAX_LINES} are possible",
+            "`from`, `to` and `targets` give {} x {} pairs; at most {MAX_LINES} are possible",
             from.len(),
             to.len()
         ));
@@ -212,7 +212,9 @@ fn check_probe_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
         asker.filter(|_| far.is_some()).into_iter().chain(far)
     });
     if ends.into_iter().any(|port| !plan.addresses.contains_key(&port)) {
-        item.add_item_error("each port that probes or is probed needs its IP address in `addresses`");
+        item.add_item_error(
+            "a port that is probed, or probes the reflector of a port, needs its IP address in `addresses`",
+        );
     }
     let senders: BTreeSet<usize> = plan.lines.iter().map(|line| line.from).collect();
     // The port with the most lines decides, because each node keeps its own records.
@@ -235,7 +237,7 @@ fn check_capacity(item: &DocumentItem<'_>, plan: &ProbePlan) {
     let least = plan.interval.as_u64().saturating_mul(MIN_ESTIMATE_PAIRS.into());
     if plan.slot.as_u64() <= least {
         item.add_item_error(format!(
-            "a `slot` of {} is too short: {MIN_ESTIMATE_PAIRS} pairs, one every {}, take longer",
+            "a `slot` of {} is too short for {MIN_ESTIMATE_PAIRS} pairs, one every {}",
             plan.slot, plan.interval
         ));
     }

@@ -1,4 +1,4 @@
-//! Locations of ports: on this machine, on a named node, or on any node whose owner gave it a label.
+//! Locations of ports: on this machine, on a named node, or at any port of a fleet that has a label.
 //!
 //! It does not check whether the node exists: a plan is read without the fleet.
 
@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 
 /// Prefix of a location that means any port with a label.
 const ANY_LABEL_PREFIX: &str = "any-";
-/// Longest name of a node or a label.
+/// Longest label, and longest name of a node that a plan may contain.
 const MAX_NAME_CHARACTERS: usize = 63;
 
 /// The machine and the interface of a port.
@@ -104,8 +104,8 @@ fn parse_fleet_place(text: &str) -> Result<PortPlace, InvalidLocationReason> {
     Ok(PortPlace { site: PortHost::Node(node.to_owned()), location })
 }
 
-/// True for a possible name of a node or a label. Names are also parts of message subjects and certificates, so
-/// they have no dots.
+/// True for a possible label, or a possible part of one. Node names have stricter rules, so all of them are accepted,
+/// too. Names are also parts of message subjects and certificates, so they have no dots.
 fn is_valid_name(text: &str) -> bool {
     let is_word = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
     is_word && !text.is_empty() && text.len() <= MAX_NAME_CHARACTERS

@@ -7,9 +7,9 @@ use packetrig_units::{FrameSize, clamp_to_u32};
 use packetrig_wire::pattern::keyed_mix;
 use packetrig_wire::size::{SizeMix, SizePattern};
 
-/// Larger than any frame that a port accepts; the port's own limit is checked when it is known.
+/// Above the largest MTU that a document can set; the port's own limit is checked when it is known.
 const MAX_FRAME_BYTES: u64 = 16_383;
-// OTG allows sizes from 12 bytes in a mix; below 64 they are raised, with a warning.
+// Sizes from 12 bytes are accepted. Sizes below 64 are raised to 64, with a warning.
 const MIN_MIX_FRAME_BYTES: u64 = 12;
 
 /// OTG's named mixes: (size, weight in hundredths).
@@ -106,7 +106,7 @@ fn read_weights(object: &DocumentObject<'_>) -> Option<SizeMix> {
     mix
 }
 
-/// A weight with at most two decimals, in hundredths.
+/// A weight in hundredths. Further decimals are rounded.
 fn read_hundredths(item: &DocumentItem<'_>) -> Option<u32> {
     let text = item.as_text()?;
     let weight = parse_decimal(text, 2).and_then(|value| u32::try_from(value).ok());

@@ -469,7 +469,7 @@ fn flow_count_is_limited_by_tag_size() {
     let problems = errors(&text((0..4097).map(flow).collect()));
     let last = problems.iter().find(|problem| problem.severity == ProblemSeverity::Error).unwrap();
     assert_eq!(last.path, "flows[4096].size");
-    assert!(last.message.contains("distinguishes 4096 flows"), "{}", last.message);
+    assert!(last.message.contains("distinguishes 4096 streams"), "{}", last.message);
     let shortest = (0..65_537).map(|n| format!("- {{name: f{n}, tx_rx: {{port: {{tx_name: a}}}}}}"));
     assert!(errors(&text(shortest.collect())).iter().any(|problem| problem.message.contains("65536")));
 }

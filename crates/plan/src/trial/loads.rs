@@ -6,7 +6,7 @@ use crate::{PlanProblem, PlanProblems};
 use packetrig_units::{FrameRate, FrameSize, Rate, Share};
 use packetrig_wire::tag::TagForm;
 
-/// A stream at the plan's own rates.
+/// Load of a stream at the rates of the plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamLoad {
     /// Index of the port that sends it.
@@ -172,7 +172,7 @@ impl TrialTraffic {
     }
 }
 
-/// The headers of no plan need more.
+/// The largest size that the search for the smallest size tries. Only unusually long headers need more.
 const MAX_MIN_FRAME_BYTES: u32 = 512;
 
 fn has_room_for_tags(plan: &Plan) -> bool {

@@ -1,4 +1,4 @@
-//! The options that all commands share that send probes and wait for answers.
+//! Options of all commands that send probes and wait for answers.
 
 use super::{BoundsArgs, ReleaseFlags};
 use clap::Args;

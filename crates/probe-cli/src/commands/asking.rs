@@ -1,4 +1,4 @@
-//! The code that the commands which wait for answers share: paths, schedules, record files and exit codes.
+//! Common code of the commands that wait for answers: paths, schedules, record files and exit codes.
 
 use super::{bounds, mechanism};
 use crate::args::AskingArgs;
@@ -65,7 +65,7 @@ pub(super) fn open_listeners(ways: &[ProbePath], port: Option<u16>) -> Result<Ve
     Ok(listeners)
 }
 
-/// The place of a line in the order in which several lines send.
+/// Position of a line (the probes to one target) among all lines of a command, which take turns.
 #[derive(Clone, Copy)]
 pub(super) struct ProbeLineTurn {
     pub(super) nth: usize,
@@ -104,9 +104,9 @@ pub(super) fn open_probe_line<'m>(
     header.why = chosen.why;
     header.targets = vec![way.ends.target.to_string()];
     header.remarks = dispatcher.remarks().to_vec();
-    // The lines start at evenly spaced times within the interval: so probes to different targets never leave
-    // at the same time and do not delay each other. The quotient is rounded down, so the last line starts
-    // before the first line sends again.
+    // The lines start at evenly spaced times within the interval. With regular intervals, probes to different
+    // targets then never leave at the same time and do not delay each other. The quotient is rounded down, so
+    // the last line starts before the first line sends again.
     let gap = asking.interval.as_u64() / turn.of.max(1) as u64;
     let shift = Nanos::new(gap * turn.nth as u64);
     Ok(TargetProbeSeries { line: ProbeLine { dispatcher, schedule, shift, way, method }, header })

@@ -1,4 +1,5 @@
-//! The targets that a command may probe: those in the owner's permit file, and those that the user allows.
+//! The targets that a command may probe: those in the owner's permit file, in the file of `--permit`, and those of
+//! `--allow`.
 
 use crate::args::{BoundsArgs, ProbeTarget};
 use crate::error::Error;
@@ -21,8 +22,8 @@ pub(super) fn read_permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
         (Some(file), owner) => {
             let named = read_permit_file(file)?
                 .ok_or_else(|| Error::Usage(format!("cannot read {}: no such file", file.display())))?;
-            // A file that the user names can only narrow the owner's permission: otherwise every user could
-            // exceed the owner's limits.
+            // A file that the user names cannot exceed the owner's limits. Targets that the owner does not name
+            // get the default limits at most.
             match owner {
                 Some(owner) => named.limited_by_owner(owner),
                 None => named,

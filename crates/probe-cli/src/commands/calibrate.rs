@@ -50,7 +50,7 @@ pub(super) fn run_calibration(
     } else {
         output.write_text(findings_text(&found));
         output.write_line(format_args!(
-            "`--mechanism auto` uses {mechanism} ({why}); the calibration is saved in {}",
+            "with this calibration, `--mechanism auto` uses {mechanism} ({why}); it is saved in {}",
             place.display()
         ));
     }

@@ -270,22 +270,28 @@ impl EstimateRequest<'_> {
             ArrivalRule::Near => "of the narrower direction",
         };
         let quality = &estimate.quality;
+        // In JSON it is a key, in a sentence a noun.
+        let what = if self.what == "available" { "available bandwidth" } else { self.what };
         let mut lines = vec![format!(
-            "{} {way} to {}: {} of frames ({} to {}), {} of IP packets",
-            self.what,
+            "{what} {way} to {}: {} of frames ({} to {}), {} of IP packets",
             self.target,
             format_bit_rate(estimate.bits_per_s),
             format_bit_rate(estimate.low),
             format_bit_rate(estimate.high),
             format_bit_rate(estimate.packet_bits_per_s())
         )];
+        // Only the methods for capacity look for trains that agree.
+        let agree = if self.what == "capacity" {
+            format!(", of which {:.0} % agree", quality.share * 100.0)
+        } else {
+            String::new()
+        };
         lines.push(format!(
-            "method {}: {} trains sent, {} used, of which {:.0} % agree; spread {:.1} %, timestamp error \
+            "method {}: {} trains sent, {} used{agree}; spread {:.1} %, timestamp error \
                 {:.2} %, {} primers before each train; released by {} ({why})",
             estimate.method,
             format_count(quality.trains as u64),
             format_count(quality.used as u64),
-            quality.share * 100.0,
             quality.spread * 100.0,
             quality.stamps * 100.0,
             quality.primers,

@@ -45,6 +45,10 @@ pub(super) fn make_schedule(
         }
     };
     made.map_err(|error| {
+        // Poisson times have neither trains nor gaps.
+        if flags.poisson.is_some() {
+            return Error::Usage(error.to_string());
+        }
         Error::Usage(format!(
             "{error}; trains start {} apart (--every), and their probes are --gap apart",
             flags.every

@@ -78,7 +78,8 @@ fn open_target_paths(
         if schedule.longest_frame() as usize > way.longest_frame() {
             let most = way.longest_frame() + 4;
             return Err(Error::Usage(format!(
-                "{name} sends frames of at most {most} B with FCS; use a smaller --size"
+                "{name} sends frames of at most {most} B with FCS; use a smaller --size, or a schedule with shorter \
+                    frames"
             )));
         }
         targets.loopbacks.extend(path::open_loopback(&way)?);

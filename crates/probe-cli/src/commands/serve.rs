@@ -116,7 +116,7 @@ fn metrics_text([interface, mechanism]: &[String; 2], elapsed: Nanos, status: &S
     );
     text.write_value(
         "shifted_packets_total",
-        "Sent packets that were moved because they clashed with others.",
+        "Sent packets that were delayed because they clashed with other packets.",
         status.shifted,
     );
     text.write_metric("refused_packets_total", "Packets that were not sent, by cause.", |samples| {

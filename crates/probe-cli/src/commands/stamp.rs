@@ -160,8 +160,8 @@ impl SessionFindings {
             // Every probe was answered, so no packet was lost in either direction.
             _ if counts.lost == 0 && counts.refused == 0 => text += "  lost: forward 0, reverse 0\n",
             _ => {
-                text += "  loss of each direction is unknown: the reflector's numbers never differ from \
-                    ours, so the reflector may not count its reflections\n";
+                text += "  loss of each direction is unknown: the reflector's numbers are always equal to \
+                    those of the probes, so the reflector may not count its reflections\n";
             }
         }
         let invalid = directions.invalid.total();

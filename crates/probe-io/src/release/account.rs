@@ -19,7 +19,7 @@ const ACCOUNT_CHECK_INTERVAL: Nanos = Nanos::from_micros(100);
 /// Reads all departure reports that a socket has.
 type DepartureReports<'a> = dyn Fn(&mut dyn FnMut(KernelReport)) -> Result<usize, packetrig_sys::Error> + 'a;
 
-/// The state that is kept from train to train.
+/// Collects the departure stamps of the frames from one socket; its state continues from train to train.
 #[derive(Debug)]
 pub(super) struct ReleaseAccount {
     wanted: WantedStamps,
@@ -146,6 +146,7 @@ fn convert_stamp(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> Prob
 }
 
 /// Flags the frame of a drop report. ETF reports only the release time; frames with the same time are taken in turn.
+/// Returns `false` if there is no such frame.
 fn flag_dropped_frame(times: &[u64], at_ns: u64, gone: &mut [DepartedFrame]) -> bool {
     for (time, gone) in times.iter().zip(gone) {
         if *time == at_ns && !gone.flags.contains(&ProbeFlag::Dropped) {

@@ -1,8 +1,8 @@
-//! The only way to send probes: a mechanism behind a budget and, on a node of a fleet, behind the gate
+//! The only way to send packetrig's own probes: a mechanism behind a budget and, on a node of a fleet, behind the gate
 //! of the node's lease.
 //!
 //! Invariant: a frame that the budget refuses is not given to the mechanism, nor are the later frames of the
-//! same train. When the gate is shut, the mechanism gets no more frames.
+//! same train. When the gate is shut, the mechanism gets no more trains.
 
 use super::{DepartedFrame, DueFrame, FrameRelease};
 use crate::{Error, frame_length};

@@ -39,7 +39,7 @@ struct SendCallResult {
 
 impl LiveRelease {
     pub(super) fn open_at(place: &ReleaseInterface, release_options: &ReleaseOptions) -> Result<Self, Error> {
-        // Kernels before 6.3 do not report the features of a driver: try it there.
+        // Kernels before 6.3 do not report the features of a driver, so the mechanism is tried there.
         let can = netdev::read_xdp_features(&place.netns, place.link.index)
             .map_or(true, |features| features.transmit);
         if !can {

@@ -89,7 +89,7 @@ pub(super) struct SentFrames {
     pub(super) result: Result<(), Error>,
 }
 
-/// Sends each frame in turn, until one is refused. The stamps of earlier frames arrive in any case, because
+/// Calls `send` for each frame in turn, until it fails. The stamps of earlier frames arrive in any case, because
 /// the kernel has numbered these frames.
 pub(super) fn send_each_frame(
     gone: &mut [DepartedFrame],

@@ -4,7 +4,7 @@
 //! threads on its processor. So after spinning for [`MAX_SPUN`] within [`SPIN_WINDOW`], the thread becomes an
 //! ordinary thread until the window ends.
 //!
-//! Invariant: waiting never ends before the departure time.
+//! Invariant: a wait never ends before the time that it waits for.
 
 use super::ReleaseOptions;
 use super::warm::{MAX_WARM_UP_TIME, WarmRelease};
@@ -40,7 +40,8 @@ pub(super) struct ReleasePace {
 }
 
 impl ReleasePace {
-    /// Prepares the calling thread.
+    /// Prepares the calling thread: processor, timer slack and real-time priority. If the kernel refuses the priority,
+    /// a remark says so.
     pub(super) fn prepare_thread(
         options: &ReleaseOptions,
         warm: Option<WarmRelease>,

@@ -34,7 +34,7 @@ pub(super) struct QueuedRelease {
     times: Vec<u64>,
 }
 
-/// The interface's queueing discipline, if it is one that this mechanism needs.
+/// Returns the queueing discipline that releases the frames of this mechanism; fails if the interface has none.
 pub(super) fn check_discipline(
     place: &ReleaseInterface,
     mechanism: ReleaseMechanism,

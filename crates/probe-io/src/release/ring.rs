@@ -1,7 +1,8 @@
 //! `ring`: all frames of a train are written to a transmit ring in advance. One call at the departure time of
 //! the first frame hands them to the driver, back to back.
 //!
-//! Only the first departure time is kept: a frame that is due later leaves early, and is flagged.
+//! Only the first departure time is kept: a frame that is due later leaves early, and is flagged if that exceeds the
+//! tolerance.
 
 use super::account::ReleaseAccount;
 use super::pace::ReleasePace;

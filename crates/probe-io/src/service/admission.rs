@@ -1,7 +1,8 @@
 //! Admits connections: checks the rights of their users, and starts a thread for each client.
 //!
-//! Each user may open a limited number of connections at once and per second. Further connections wait, so that programs that connect
-//! again and again cannot use up a processor. Connections of other users are served meanwhile.
+//! Each user may have a limited number of connections; more are refused. If a user opens too many connections per
+//! second, they wait, so that programs that connect again and again cannot use up a processor. Connections of other
+//! users are served meanwhile.
 
 use super::STOP_CHECK_INTERVAL_NS;
 use super::ServiceOptions;
@@ -121,7 +122,8 @@ impl ClientAdmission<'_> {
         }
     }
 
-    /// Serves connections that have waited long enough. Returns whether all were served.
+    /// Serves connections that have waited long enough. Returns whether no connection waits any more, for its service
+    /// or for the answer that refuses it.
     fn admit_waiting_clients(&mut self) -> bool {
         self.refused.retain(RefusedConnection::is_open);
         // Threads that have ended are removed, so that the list does not grow with every connection.
@@ -200,7 +202,7 @@ impl RefusedConnection {
         Self { stream, since: now(), message }
     }
 
-    /// Returns whether it still has to get its answer.
+    /// Sends the answer if the first message has arrived. Returns whether the answer still has to be sent.
     pub(super) fn is_open(&self) -> bool {
         // Only the arrival of a message matters, so the message may be cut off.
         match self.stream.receive_message(&mut [0; 64]) {

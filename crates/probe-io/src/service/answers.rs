@@ -1,8 +1,7 @@
 //! The thread that receives answers and delivers each to the client whose packet it answers.
 //!
-//! It listens before any packet leaves, while a program is connected, and as long as packets may still be
-//! refused. An error that reports that probing is administratively prohibited closes its target for the user
-//! whose packet it quotes.
+//! It listens before any packet leaves, while a program is connected, and as long as a report that prohibits
+//! probing may still arrive. Such a report closes its target for the user whose packet it quotes.
 //!
 //! Invariant: a client gets only answers to packets of its user, and no packet leaves from an address without a listener.
 
@@ -30,7 +29,8 @@ const ICMPV6: u8 = 58;
 const LISTENER_RETRY_NS: u64 = 500_000_000;
 /// Time between two look-ups of the interface's addresses.
 const ADDRESS_LOOKUP_INTERVAL: Nanos = Nanos::from_secs(2);
-/// A report that probing is prohibited counts only if the packet that it quotes left within this time: it is easy to forge.
+/// A report that probing is prohibited is easy to forge, so it counts only if the packet that it quotes left within
+/// this time.
 const PROHIBITION_VALID_TIME: Nanos = Nanos::from_secs(10);
 
 /// Time for which the thread continues to listen after the last program has disconnected, because

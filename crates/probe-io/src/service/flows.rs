@@ -112,7 +112,7 @@ impl SentFlows {
         }
     }
 
-    /// Returns the programs, all of one user, whose packet of the last time `within` is answered: those that sent
+    /// Returns the programs, all of one user, that sent the answered packet at most `within` ago: the one that sent
     /// exactly this request, else those that sent packets of its flow. Empty if they belong to several users.
     pub(super) fn find_senders(
         &self,

@@ -157,8 +157,8 @@ impl ClientPorts {
         let reservation = |held| PortReservation { client: client.id, user, until, held };
         match self.open_port_socket(port, of_user.held < self.most_held) {
             PortHoldOutcome::Held(held) => known.add_reservation(port, reservation(Some(held))),
-            // Programs of ordinary users cannot have a port that this service cannot hold, so only trusted
-            // clients may send from it.
+            // The port is privileged, the user has used up its sockets, or the kernel refused one. Only trusted
+            // clients may send from a port that no socket of this service holds.
             PortHoldOutcome::NotHeld => {
                 client.rights.is_trusted && known.add_reservation(port, reservation(None))
             }

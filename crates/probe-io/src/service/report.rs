@@ -140,7 +140,8 @@ pub(super) fn departure_report(
     }
 }
 
-/// Converts a stamp to the form of the protocol; `None` for the clock of another host, which a departure never has.
+/// Converts a stamp to the form of the protocol. `None` for the clock of another host, which a departure never has, and
+/// for a clock device whose number has more than 16 bits.
 pub(super) fn packet_stamp(stamp: ProbeStamp) -> Option<PacketStamp> {
     let clock = match stamp.clock {
         StampClock::Monotonic => StampClockName::Monotonic,

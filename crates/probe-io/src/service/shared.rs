@@ -117,7 +117,7 @@ impl ServiceShared {
         of_user < self.max_clients_of_user(user)
     }
 
-    /// Number of clients of a user that are served at a time.
+    /// Maximum number of clients of a user that are served at a time.
     pub(super) fn max_clients_of_user(&self, user: u32) -> usize {
         if user == 0 { MAX_CLIENTS } else { max_clients_per_user(self.options.user_count()) }
     }
@@ -270,7 +270,7 @@ impl ServiceShared {
         due.into_iter().map(|due| due.train).collect()
     }
 
-    /// Takes the counts of all clients, after all threads have ended; fails if an error has ended the service.
+    /// Takes the stored counts of the clients, after all threads have ended; fails if an error has ended the service.
     pub(super) fn take_past_clients(&self) -> Result<Vec<PastClient>, Error> {
         let mut state = self.lock_state();
         match state.error.take() {

@@ -5,7 +5,8 @@
 use packetrig_release::message::{PacketOutcome, PacketReport, ReportFlags};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts since the service started. All are independent of each other.
+/// Counts since the service started, and the number of connected clients. A reader gets each number by itself, so they
+/// may not fit together for a moment.
 #[derive(Debug)]
 pub(super) struct ServiceTotals {
     pub(super) clients: AtomicU64,

@@ -80,7 +80,8 @@ impl ChirpEstimator {
             });
             // The rate is in bits per second and the time in nanoseconds.
             at += f64::from(length) * 8e9 / rate;
-            // Exponential gaps probe a wide range of rates with few probes: 19 distances reach from 0.08 to 2.1 times the rate.
+            // Exponential gaps probe a wide range of rates with few probes: 19 distances reach from 0.08 to 2.1
+            // times the rate.
             rate *= CHIRP_SPREAD_FACTOR;
             if rate > dispersion_rate * FASTEST_RATE_FACTOR * CHIRP_SPREAD_FACTOR {
                 break;
@@ -182,7 +183,8 @@ impl RateEstimator for ChirpEstimator {
         let middle = mean(&self.samples);
         let error = 2.0 * standard_error(&self.samples);
         let spread = spread_range(&self.samples);
-        // The rates of a chirp are a factor of `CHIRP_SPREAD_FACTOR` apart. The resolution is the square root of that factor to each side.
+        // The rates of a chirp are a factor of `CHIRP_SPREAD_FACTOR` apart, so the resolution is the square root of
+        // that factor to each side.
         let fine = CHIRP_SPREAD_FACTOR.sqrt();
         Ok(RateEstimate {
             method: self.name(),

@@ -48,7 +48,7 @@ pub fn encode_pcapng(
     Ok(out)
 }
 
-/// Departure time of the probe by the best stamp, in nanoseconds since 1970.
+/// Departure time of the probe by its best stamp, in nanoseconds since 1970; its planned time if it has no stamp.
 fn departure_epoch_ns(header: &ProbeHeader, record: &ProbeRecord) -> u64 {
     let at = record.local_departure().map_or(record.planned.as_nanos(), crate::ProbeStamp::middle);
     at.saturating_add_signed(header.clock_before.offset_ns)

@@ -39,7 +39,7 @@ impl ForwardOutcome {
 pub struct ReverseOutcome {
     /// Data segments that the server sent.
     pub sent: u64,
-    /// Flags of the two answers: true if it was received.
+    /// For each of the two answers: true if it was received.
     pub heard: [bool; 2],
     /// Order in which the answers arrived, if both arrived.
     pub order: ArrivalOrder,
@@ -60,7 +60,7 @@ pub enum AmbiguityReason {
     ServerQuiet,
     /// The connection ended before the probe was finished.
     Ended,
-    /// The server did not answer the question for its state.
+    /// The server did not answer the request for its state.
     NoWord,
     /// An answer came so late that it may be a retransmission.
     Late,
@@ -76,7 +76,9 @@ impl AmbiguityReason {
 
     pub const fn as_text(self) -> &'static str {
         match self {
-            Self::ServerQuiet => "the server sent less than the window allowed",
+            Self::ServerQuiet => {
+                "the server sent less than the window allowed, or other segments than expected"
+            }
             Self::Ended => "the connection ended",
             Self::NoWord => "the server did not report its state",
             Self::Late => "an answer came so late that it may be a retransmission",

@@ -4,7 +4,7 @@
 //! After a lost answer or a lost first segment, the connection is closed: the server would retransmit, and
 //! its retransmissions could be mistaken for answers.
 //!
-//! Invariant: while a probe is in flight, no other segment of ours is in flight.
+//! Invariant: while a probe is in flight, no other new data of ours is in flight.
 
 use super::evidence::{ProbeEvidence, is_sequence_after};
 use super::report::{OneprobeOutcome, OneprobeReport};
@@ -142,7 +142,7 @@ impl OneprobeMachine {
         (&self.report, self.failure)
     }
 
-    /// Ends the series now. It does not wait for a probe in flight.
+    /// Ends the series now. It does not wait for a probe in flight, which is not counted then.
     pub fn stop_series(&mut self) {
         // In all other states the server has an open connection, which it would otherwise keep.
         if !matches!(
@@ -336,7 +336,7 @@ impl OneprobeMachine {
         if let Some(took) = round_trip_ns {
             self.connection.add_round_trip(took);
         }
-        // Every probe passes this point exactly once, so each probe is counted in exactly one account.
+        // Every finished probe passes this point exactly once, so it is counted exactly once.
         self.report.add_outcome(OneprobeOutcome {
             number: probe.number,
             left: probe.left,
@@ -373,7 +373,7 @@ impl OneprobeMachine {
         // The next pair sends lost bytes again, so the stream of requests has no gap.
         connection.next = probe.evidence.sent[place];
         connection.expected = probe.evidence.server_number_after(reverse.sent);
-        // Closes the window again, so that the server waits for the next pair.
+        // The acknowledgement closes the window again, so that the server waits for the next pair.
         self.push_acknowledgement(0);
         self.state = OneprobeState::Ready;
     }
@@ -389,7 +389,8 @@ impl OneprobeMachine {
         });
     }
 
-    /// Ends this connection; the next one is opened after a pause. `by_server`: the server ended it.
+    /// Ends this connection; the next one is opened after a pause. After too many connections without a usable probe,
+    /// the series fails. `by_server`: the server ended the connection.
     fn reopen_connection(&mut self, now: u64, by_server: bool) -> Option<OneprobeStep> {
         self.push_reset();
         // Only connections without a usable probe count as futile.

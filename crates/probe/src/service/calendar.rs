@@ -126,7 +126,7 @@ impl ReleaseCalendar {
             .collect()
     }
 
-    /// The delay that moves a span past the reserved span that it overlaps; `None` if it overlaps none.
+    /// The delay that moves a span past the last reserved span that it overlaps; `None` if it overlaps none.
     fn delay_past_clash(&self, span: OutletSpan, later: Nanos) -> Option<Nanos> {
         let OutletSpan { from, until } = span;
         // Reserved spans do not overlap, so the last one that begins before the end of this one ends last.

@@ -152,7 +152,7 @@ impl ReleaseQueue {
         self.clients.get(&client).map_or(0, |queue| queue.packets)
     }
 
-    /// Adds a train; returns it as the error if it exceeds the quota of its client.
+    /// Adds a train; returns it as the error if it exceeds the quota of its client, or if the client was removed.
     pub fn push_train(&mut self, train: QueuedTrain) -> Result<(), QueuedTrain> {
         let (packets, bytes) = (small_count(train.packets.len()), train.frame_bytes());
         let Some(queue) = self.clients.get_mut(&train.client).filter(|queue| {

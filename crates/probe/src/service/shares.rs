@@ -73,7 +73,7 @@ pub struct TargetShares {
 
 impl TargetShares {
     /// Charges the frames of a train, of these lengths, to the limits of the target, the user and the client. All are charged at the
-    /// departure of the first one, because a train is a burst. If one limit refuses it, no limit is charged.
+    /// departure of the first one, because a train is a burst. If the train is refused, no limit is charged.
     pub fn deduct_train(
         &mut self,
         client: ProbingClient,

@@ -91,7 +91,8 @@ pub struct ComparedClocks {
 /// Number of exchanges that are compared together; a [`ClockComparison`] keeps at most this many.
 const EXCHANGES_PER_BLOCK: usize = 512;
 
-/// Computes the relation of the clocks from the session's own exchanges, block by block. A block without answers has none.
+/// Computes the relation of the clocks from the session's own exchanges, in blocks of 512 answered probes. Blocks that
+/// do not suffice for a relation are left out.
 pub fn compare_clocks(records: &[ProbeRecord], follow_ups: &BTreeMap<u32, u64>) -> ClockRelation {
     let fours: Vec<_> =
         records.iter().filter_map(|record| FourStamps::from_record(record, follow_ups)).collect();
@@ -139,7 +140,7 @@ impl ClockRelation {
             }
             Self::Exchanges(compared) => {
                 // The block of the probe: the last one that begins at or before it. A probe before the first
-                // block with answers has no relation, and gets no delay.
+                // block with a relation gets no delay.
                 let fit = compared.iter().rev().find(|compared| compared.from <= number)?.fit;
                 let at = MonoTime::from_nanos(far.middle());
                 Some(own_clock_stamp(far, fit.to_local(at), fit.bound_at(at).as_u64()))

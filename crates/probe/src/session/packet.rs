@@ -98,7 +98,7 @@ impl StampRequest {
         put_bytes(packet, places.session, &self.session.to_be_bytes());
     }
 
-    /// `None` if it is too short, or its digest is wrong.
+    /// Reads a packet from the sender; `None` if it is too short, or its digest is wrong.
     pub fn read_packet(packet: &[u8], key: Option<&SessionKey>) -> Option<Self> {
         // The digest is checked first, so that no field of a forged packet is used.
         if !has_valid_digest(packet, key) {
@@ -135,7 +135,7 @@ impl StampReflection {
         write_digest(key, packet);
     }
 
-    /// `None` if it is too short, or its digest is wrong.
+    /// Reads a packet from the reflector; `None` if it is too short, or its digest is wrong.
     pub fn read_packet(packet: &[u8], key: Option<&SessionKey>) -> Option<Self> {
         let own = StampRequest::read_packet(packet, key)?;
         let at = field_offsets(key);

@@ -5,7 +5,8 @@
 //!
 //! Invariants: a reflection is exactly as long as its request. In authenticated mode, a number that was
 //! reflected before, or is 64 or more below the highest, is not reflected. In any time `t`, no address gets
-//! more than `burst + t / interval` reflections.
+//! more than `burst + t / interval` reflections. The last two hold for the 4096 sessions and addresses that the
+//! reflector remembers.
 
 use super::packet::{self, StampReflection, StampRequest};
 use super::time::ErrorEstimate;
@@ -15,8 +16,8 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// Maximum number of sessions in memory. Before the reflector adds another one, it removes the sessions
-/// that were silent longest.
+/// Maximum number of sessions in memory, and of addresses. Before the reflector adds another session, it removes the
+/// sessions that were silent longest.
 const MAX_SESSIONS: usize = 4_096;
 /// Number of sessions that are removed at once. Finding one oldest session costs as much as finding many, and
 /// every sender can use new addresses.

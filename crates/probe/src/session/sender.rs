@@ -31,18 +31,19 @@ pub struct SessionSettings {
     pub realtime_offset_ns: i64,
     /// Largest error of this machine's clock against UTC, as its owner states; `None` if it does not follow UTC.
     pub synchronised_ns: Option<u64>,
-    /// Requests the true departure time of the previous reflection.
+    /// True if each request asks for the true departure time of the previous reflection.
     pub follow_up: bool,
 }
 
-/// What reflections show about both directions, besides the stamps.
+/// Facts about both directions that the reflections show, besides the stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DirectionKnowledge {
-    /// True if the reflector numbers its reflections itself.
+    /// True if the reflections show that the reflector numbers them itself. As long as all requests reach it once and
+    /// in order, they do not show it.
     pub is_stateful: bool,
-    /// Requests that never reached the reflector; `None` if the reflector does not count.
+    /// Requests that never reached the reflector; `None` unless `is_stateful`.
     pub lost_there: Option<u64>,
-    /// Reflections lost on the way back; `None` if the reflector does not count.
+    /// Reflections lost on the way back; `None` unless `is_stateful`.
     pub lost_back: Option<u64>,
     /// Reflections that were not used, by the reason.
     pub invalid: InvalidReflections,
@@ -153,7 +154,7 @@ impl StampSender {
         &self.follow_ups
     }
 
-    /// Returns what the session shows about both directions; call this at its end. A reflector that counts
+    /// Returns the facts that the session shows about both directions; call this at its end. A stateful reflector
     /// numbers its reflections, and these numbers show how many requests reached it.
     pub fn direction_knowledge(&self) -> DirectionKnowledge {
         // A stateless reflector always returns the request's number. A stateful one does the same until a request is lost on the way there.

@@ -109,7 +109,8 @@ const fn syslog_priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
         Level::WARN => 4,
-        // 5 is `notice`, which tracing does not have. syslog has no level below 7, so `trace` and `debug` share it.
+        // 5 is `notice`, which tracing does not have. 7 is the most detailed level of syslog, so `trace` and `debug`
+        // share it.
         Level::INFO => 6,
         Level::DEBUG | Level::TRACE => 7,
     }

@@ -52,8 +52,8 @@ pub fn rights_for_ports(ports: &[u16]) -> ProcessCapabilities {
     }
 }
 
-/// Adds the files that every rig reads and writes. Only the network part of /proc/sys is writable: a process that can write all of
-/// it can become root again.
+/// Returns the file rules of a rig: these files, and those that every rig reads and writes. Only the network part of
+/// /proc/sys is writable: a process that can write all of it can become root again.
 pub fn rig_file_rules(read: Vec<PathBuf>, write: Vec<PathBuf>) -> FileRules {
     let read = read.into_iter().chain([PathBuf::from(netns::NETNS_DIRECTORY)]);
     let settings = ["/proc/sys/net", "/proc/self"].map(PathBuf::from);

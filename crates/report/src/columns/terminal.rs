@@ -15,7 +15,7 @@ pub enum TerminalTable {
     Latency,
 }
 
-/// How a column is shown on a terminal: in which table, at which position, under which heading, and when it is left out.
+/// How a column is shown on a terminal: in which table, at which position, with which heading, and when it is left out.
 #[derive(Clone, Copy, Debug)]
 pub struct TerminalColumnPosition {
     pub table: TerminalTable,

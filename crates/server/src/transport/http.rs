@@ -137,9 +137,10 @@ pub(crate) fn refusal_response(refusal: &TesterRefusal) -> Response {
     )
 }
 
-/// Answers with an error that is no [`TesterRefusal`], in the form of one. Its `kind` is always `validation`.
+/// Answers with an error that is no [`TesterRefusal`], in the form of one.
 pub(crate) fn error_response(status: StatusCode, message: &str) -> Response {
-    let body = refusal::build_refusal_json(status.as_u16(), RefusalKind::Validation, &[message.to_owned()]);
+    let kind = if status.is_server_error() { RefusalKind::Internal } else { RefusalKind::Validation };
+    let body = refusal::build_refusal_json(status.as_u16(), kind, &[message.to_owned()]);
     json_response(status, shape::format_json(&body))
 }
 

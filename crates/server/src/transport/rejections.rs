@@ -82,7 +82,7 @@ impl RejectionCause {
     /// Text of the cause in reports. It follows the number of refusals.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::Token => "without a sufficient token",
+            Self::Token => "without the token",
             Self::Host => "for a foreign host name",
             Self::Origin => "from web pages of other origins",
             Self::ContentType => "with a wrong content type",

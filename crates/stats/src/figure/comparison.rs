@@ -13,11 +13,11 @@ use std::fmt;
 pub enum FigureChange {
     Better,
     Worse,
-    /// The values are equal, or their difference is within their common uncertainty.
+    /// The values are equal, or their difference is at most the sum of their uncertainties.
     Same,
     /// The value changed, but neither higher nor lower values are better.
     Different,
-    /// One of the two values is not known.
+    /// One of the two values is not known, or the values have different units.
     Unknown,
     /// Only the later result has the figure.
     New,
@@ -118,7 +118,7 @@ pub struct FigureComparison {
     pub figures: Vec<ComparedFigure>,
     /// Names of the figures that have a limit of their own and that neither result has.
     pub missing: Vec<String>,
-    /// The worst verdict of all figures; PASS if no figure is judged.
+    /// The worst verdict of all figures, where a missing figure counts as INCONCLUSIVE; PASS if no limit applies.
     pub verdict: FigureVerdict,
 }
 

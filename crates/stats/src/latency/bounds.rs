@@ -115,8 +115,8 @@ impl<'a> BoundedLatency<'a> {
         Some(self.errors.widen_by_stamp_errors(value, value.saturating_sub(most)))
     }
 
-    /// Returns the smallest possible true value of the sample at `rank` (counted from 1), after subtraction
-    /// of the time that frames may have left after their timestamps.
+    /// Returns a lower bound of the true delay at `rank` (counted from 1). Frames may leave later than their send
+    /// timestamps say, so the measured delay may be too long by this time.
     fn least_true_time_at_rank(&self, rank: u64) -> Nanos {
         let shortened = self.beyond.iter().filter_map(|(bound, frames)| {
             // Frames with a larger error bound may have any smaller true delay, so the rank is reduced by

@@ -1,4 +1,4 @@
-//! Reorder density (RFC 5236): the distance of frames from their place among the frames that arrive at all.
+//! Reorder density (RFC 5236): how far frames arrive from their position in the order of all frames that arrive.
 //!
 //! The k-th arrival is assigned the k-th smallest number that arrives (lost numbers are skipped); its
 //! displacement is the assigned number minus its own number. Which numbers arrive is known only a little

@@ -1,8 +1,8 @@
 //! Results that arrive when no run waits for them, and the limits on their size.
 //!
 //! Any node of the fleet may send such results, for a run that ended without them or for a run that this
-//! store does not know. They are counted by node when they are stored, so that no node fills the disk or uses
-//! the share of another node.
+//! store does not know. They are counted by node when they are stored, so that no single node fills the disk or
+//! uses up the limit of all nodes.
 
 use super::{RunCatalogue, read_count};
 use crate::segments::STRAY_SEGMENTS_DIRECTORY;
@@ -24,8 +24,8 @@ pub struct LateResults {
     pub segments: u64,
     /// Bytes that they take on the disk.
     pub bytes: u64,
-    /// Number of segments that were refused because too much was stored. The node still has such a segment
-    /// and sends it again.
+    /// How many times a segment was refused because too much was stored. The node still has such a segment and sends
+    /// it again, and every refusal counts.
     pub refused: u64,
 }
 
@@ -46,7 +46,8 @@ impl RunCatalogue {
         })
     }
 
-    /// Removes late results of unknown runs, and resets the count of known ones.
+    /// Removes late results of unknown runs, and resets the counts of all nodes. Late results of known runs stay, but
+    /// no longer count.
     pub fn discard_late_results(&self) -> Result<(), Error> {
         // The files are removed before the rows. After a crash in between, the rows still count them, and the
         // next call removes the rows.

@@ -1,8 +1,8 @@
 //! Runs whose report lacks results of nodes: results that arrive later are added to the report.
 //!
 //! ```text
-//! <directory of the run>/open.bin    what the report was made from, in the form of the code that made it
-//! <directory of the run>/segments/…  results that are not in the report
+//! <directory of the run>/open.bin    the data from which the caller makes the report again, in the caller's own format
+//! <directory of the run>/segments/…  the results of the nodes, kept until the report has all of them
 //! ```
 
 use super::RunCatalogue;

@@ -12,7 +12,7 @@ use packetrig_report::{NodeName, RunId};
 use packetrig_units::clamp_to_i64;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-/// Bytes that the smallest segment takes on the disk, with its name.
+/// Least number of bytes that a segment counts, so that many tiny segments use up a limit, too.
 const MIN_SEGMENT_BYTES: u64 = 4096;
 /// Bytes that a run under way leaves free on the disk, for its report and for other runs.
 const RUN_RESERVED_DISK_BYTES: u64 = 128 << 20;
@@ -49,7 +49,7 @@ pub struct StoredRunShare {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SegmentAdmission {
     Admitted,
-    /// The node has used up its share. Another attempt will not change that.
+    /// The node has used up its share of the run, which all attempts of the run have in common.
     BeyondShare,
     /// The disk has no space for the segment now, which may change at any time.
     NoRoom,
@@ -111,7 +111,7 @@ impl RunCatalogue {
     }
 
     /// Returns whether another node with segments in this run and attempt has a name that begins with this
-    /// name and `-`, or is such a beginning of this name.
+    /// name and `-`, or whether this name begins with the name of such a node and `-`.
     pub(crate) fn has_similar_node_name(
         &self,
         run: &RunId,

@@ -51,7 +51,8 @@ pub struct PruneOutcome {
     pub removed: Vec<PrunedResult>,
     /// Results that match and stay because they have a pin.
     pub pinned: Vec<String>,
-    /// Results that match and stay because they are not complete: nodes have not delivered everything.
+    /// Results that match and stay because they are not complete: nodes have not delivered everything, or a process
+    /// still works on them.
     pub incomplete: Vec<String>,
     /// Number of directories that an interrupted prune had left.
     pub finished: u64,

@@ -53,7 +53,7 @@ impl BatchQuotas {
         self.free = self.free.map(|free| free.saturating_sub(bytes));
     }
 
-    /// Counts a segment of a run under way, or refuses it if its node has used its share.
+    /// Counts a segment of a run under way, or refuses it if its node has used its share or the disk is full.
     pub(crate) fn admit_segment_to_run(
         &mut self,
         catalogue: &RunCatalogue,
@@ -92,8 +92,8 @@ impl BatchQuotas {
         }
     }
 
-    /// Counts a late segment, or refuses it. A segment that is stored again because its file or row was lost
-    /// counts twice, which uses up some of its node's share.
+    /// Counts a late segment, or refuses it. A segment that is stored again because its row was lost counts
+    /// twice, which uses up some of its node's share.
     pub(crate) fn admit_late_segment(
         &mut self,
         catalogue: &RunCatalogue,

@@ -16,10 +16,10 @@ pub struct UnfinishedRun {
     /// Number of its current attempt.
     pub attempt: u32,
     pub epoch: u64,
-    /// State of the run as JSON, in the fabric's form.
+    /// State of the run as JSON, as its controller publishes it on the fabric.
     pub record: String,
     pub plan: String,
-    /// Directory of the run's files so far. It may be empty when a run begins.
+    /// Directory of the run's files so far. [`RunCatalogue::begin_resumable_run`] ignores it and chooses the directory.
     pub directory: PathBuf,
     /// Time at which the run began, nanoseconds since 1970 (UTC).
     pub begun_at: u64,
@@ -85,7 +85,7 @@ impl RunCatalogue {
         found.map(|found| found.map(PathBuf::from)).map_err(|source| self.catalogue_error(source))
     }
 
-    /// Continues a run where another process left it. Only one process may do this.
+    /// Continues a run where another process left it. The caller must make sure that no other process does the same.
     pub fn resume_run(&self, run: &RunId) -> Result<(RunDraft, UnfinishedRun), Error> {
         let found = self.unfinished_runs()?.into_iter().find(|unfinished| unfinished.run == *run);
         let found = found.ok_or_else(|| Error::NotUnfinished(run.clone()))?;

@@ -1,5 +1,5 @@
-//! JSON with a line for each member of an object, but with arrays in one line: so a series of a thousand seconds takes one line
-//! instead of two thousand.
+//! JSON with a line for each member of an object, but without line breaks between the elements of an array. So a
+//! series of a thousand seconds takes one line instead of thousands.
 
 use serde_json::ser::{Formatter, PrettyFormatter};
 use std::io;

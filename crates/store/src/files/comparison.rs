@@ -139,7 +139,7 @@ pub(super) fn markdown_cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Name and id, as far as they are known.
+/// Kind, id and name of a result; an id or a name that is not known is left out.
 pub(super) fn label_text(label: &ResultLabel) -> String {
     let parts = [Some(label.kind.as_str()), label.id.as_deref()].into_iter().flatten();
     let mut text = parts.collect::<Vec<_>>().join(" ");

@@ -28,7 +28,8 @@ pub(super) fn csv_line(fields: impl Iterator<Item = String>) -> String {
 const FORMULA_FIRST_CHARACTERS: [char; 11] =
     ['=', '+', '-', '@', '\t', '\r', '\n', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
 
-/// A field of CSV, in quotes only if it needs them.
+/// A field of CSV, in quotes only if it needs them. A text that a spreadsheet would run as a formula gets an apostrophe
+/// before it.
 pub fn csv_field(text: &str) -> String {
     // Spreadsheets run such a text as a formula, and names may come from other people. A text that is a
     // number stays unchanged.

@@ -3,8 +3,8 @@
 use packetrig_report::{CriterionResult, RunReport, RunVerdict, StreamReport};
 use std::fmt::Write as _;
 
-/// The run as a test suite. A stream that fails its criteria is a failure, and an unmeasured stream is
-/// skipped. An inconclusive run is an error, so that no build server counts it as a success.
+/// The run as a test suite. A stream that fails its criteria is a failure, and an unmeasured stream is skipped. An
+/// inconclusive stream or run is an error, so that no build server counts it as a success.
 pub fn report_junit(report: &RunReport) -> String {
     let mut cases = String::new();
     let failing = matches!(report.verdict, RunVerdict::Fail(_));

@@ -30,7 +30,7 @@ const MAX_BYTES: u64 = 1 << 40;
 
 struct CapturePieces {
     name: String,
-    /// Name of the file once it is complete.
+    /// Final name of the file, which it gets when all stored pieces are written.
     file_name: String,
     file: File,
     bytes: u64,
@@ -39,8 +39,8 @@ struct CapturePieces {
 }
 
 impl NodeCaptures {
-    /// Files get the name `<node>-<file>` in the run's directory, or `<node>=<file>` if `<node>-<file>` could
-    /// also be the name of another node's file.
+    /// Files get the name `<node>-<file>` in `captures/` of the run's directory, or `<node>=<file>` if
+    /// `<node>-<file>` could also be the name of another node's file.
     pub(super) fn for_node(
         folder: &RunFolder<'_>,
         catalogue: &RunCatalogue,
@@ -61,8 +61,8 @@ impl NodeCaptures {
         (pieces > 0).then(|| format!("{}: {pieces} pieces of captures were refused: {why}", self.node))
     }
 
-    /// Writes a piece at its offset. A piece that cannot belong to a capture is counted and refused: this is
-    /// the fault of its node and must not affect the results of other nodes.
+    /// Writes a piece at its offset. A piece beyond the limits is counted and refused: this is the fault of its
+    /// node and must not affect the results of other nodes.
     pub(super) fn write_capture_piece(&mut self, segment: &ResultSegment) -> Result<(), Error> {
         let length = segment.payload.len() as u64;
         let is_known = self.open.iter().any(|capture| capture.name == segment.name);

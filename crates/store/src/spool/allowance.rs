@@ -1,7 +1,7 @@
 //! Counts the captured bytes of each run that have left the node.
 //!
 //! ```text
-//! <spool>/captures-sent   JSON: the run and how many bytes, oldest first
+//! <spool>/captures-sent   JSON: for each run the number of bytes and the names of the files, in the order of last use
 //! ```
 //! The owner of the node limits the bytes per run. A run may have several attempts, be interrupted by another run, and survive a
 //! restart of the node, so the count is stored by the id of the run, in the directory of the spool.

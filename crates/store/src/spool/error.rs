@@ -13,13 +13,16 @@ pub enum Error {
     /// A request about a file or directory failed.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
-    /// The spool is too full for this kind of segment, but not for other kinds. The segment was not stored.
-    #[error("the spool is too full for segments of kind {kind}: {used} B of {most} B are in use")]
+    /// The spool or its disk is too full for this kind of segment; there may be space for more important kinds. The
+    /// segment was not stored.
+    #[error(
+        "the spool or its disk is too full for a segment of kind {kind}: the spool uses {used} B of {most} B"
+    )]
     Refused { kind: SegmentKind, used: u64, most: u64 },
     /// The spool is full, even for results.
     #[error("the spool is full: {used} B of {most} B are in use")]
     Full { used: u64, most: u64 },
-    /// The disk itself is full, even for results.
+    /// The disk itself is full. For a result or an End, even the released reserve did not suffice.
     #[error("the disk that holds {} is full", .0.display())]
     DiskFull(PathBuf),
     /// The disk has no space for the counters of a run, so the run is not started.

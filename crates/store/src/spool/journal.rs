@@ -37,7 +37,8 @@ impl NodeJournalEntry<'_> {
     }
 }
 
-/// Takes the results of a node, in order. If it is dropped without [`NodeJournal::end_journal`], it ends as cut short.
+/// Takes the results of a node, in order. If it is neither ended nor discarded before it is dropped, it ends as cut
+/// short.
 #[derive(Debug)]
 pub struct NodeJournal {
     spool: ResultSpool,
@@ -51,7 +52,7 @@ impl NodeJournal {
         Self { spool, run, attempt, done: false }
     }
 
-    /// Stores `bytes`, split into segments. When this returns they are on the disk. Returns the number of the last.
+    /// Stores `bytes`, split into segments, and syncs them to the disk. Returns the number of the last segment.
     pub fn append_entry(&mut self, entry: NodeJournalEntry<'_>, bytes: &[u8]) -> Result<u64, Error> {
         let kind = entry.kind();
         let value = match entry {
@@ -137,7 +138,7 @@ impl Drop for NodeJournal {
     fn drop(&mut self) {
         if !self.done {
             let reason = Some("the agent abandoned the run".to_owned());
-            // If this fails, the End is written when the spool is opened again.
+            // If this fails, the End is written when segments are released, or when the spool is opened again.
             drop(self.spool.end_part(&self.run, self.attempt, true, reason));
         }
     }

@@ -56,12 +56,12 @@ pub struct PartManifest {
     /// Chain of SHA-256 over the checksums of all segments before this one: each link is the hash of the link before it
     /// and the next checksum.
     pub sha256: String,
-    /// True if the agent ended or abandoned the run, so that results may be missing.
+    /// True if the agent stopped before the run ended, or abandoned the run: results may be missing.
     pub cut_short: bool,
     pub reason: Option<String>,
-    /// Captures that were refused because the spool was too full.
+    /// Captures that were refused because the spool or its disk was too full.
     pub refused_captures: u64,
-    /// Intervals that were left out because the spool was too full.
+    /// Intervals that were left out because the spool or its disk was too full.
     pub refused_intervals: u64,
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! <spool>/<run>.<attempt>/00000000000000000007.seg   a whole segment
 //! <spool>/<run>.<attempt>/.00000000000000000008.seg.tmp   a segment that was being written
-//! <spool>/<run>.<attempt>/released                   what is known of deleted segments
+//! <spool>/<run>.<attempt>/released                   counts and checksum of the deleted segments
 //! ```
 //! Invariant: the bytes of a number that was returned never change. If its file is lost or damaged, a segment of kind `Lost` takes its
 //! number; it needs no space on the disk.
@@ -55,7 +55,7 @@ pub(super) struct PendingPartEnd {
     pub(super) reason: Option<String>,
 }
 
-/// A part after a restart, and how many of its files were damaged or missing.
+/// A part after a restart, and how many of its files were unfinished, damaged or missing.
 pub(super) struct OpenedPart {
     pub(super) part: SpoolPart,
     pub(super) torn: u64,
@@ -93,7 +93,7 @@ impl SpoolPart {
         }
     }
 
-    /// Reads a part after a restart.
+    /// Reads a part after a restart. Removes unfinished files, and files of segments that were released before.
     pub(super) fn open_existing(directory: PathBuf, run: RunId, attempt: u32) -> Result<OpenedPart, Error> {
         let SpoolDirectoryFiles { mut numbers, mut torn } = scan_spool_directory(&directory)?;
         let released = read_released_segments(&directory, numbers.iter().next().copied().unwrap_or(0))?;
@@ -128,12 +128,12 @@ impl SpoolPart {
         SegmentKey { run: self.run.clone(), attempt: self.attempt, number }
     }
 
-    /// Bytes of the disk in use.
+    /// Number of bytes that the segments of this part take on the disk.
     pub(super) fn used_bytes(&self) -> u64 {
         self.kept.values().map(|kept| kept.bytes).sum()
     }
 
-    /// Writes the next segment. After an error it does not exist, and its number is still free.
+    /// Writes the next segment. After an error it does not count, and its number is used again.
     pub(super) fn append_segment(&mut self, segment: &ResultSegment) -> Result<u64, Error> {
         if self.ended {
             return Err(Error::Ended { run: self.run.clone(), attempt: self.attempt });
@@ -322,7 +322,7 @@ fn scan_spool_directory(directory: &Path) -> Result<SpoolDirectoryFiles, Error> 
     Ok(found)
 }
 
-/// Reads the summary of the released segments. If the file cannot be read, the disk has damaged it: then the
+/// Reads the summary of the released segments. If its content is not valid, the disk has damaged it: then the
 /// existing segments are kept, and earlier segments have no counts.
 fn read_released_segments(directory: &Path, lowest: u64) -> Result<ReleasedSegments, Error> {
     let path = directory.join(RELEASED_FILE_NAME);

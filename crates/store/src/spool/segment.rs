@@ -107,7 +107,7 @@ pub enum BrokenSegment {
     )]
     Version(u8),
     /// The bytes were altered, or belong to another run, attempt or number.
-    #[error("the checksum of the segment is wrong")]
+    #[error("the segment was altered, or belongs to another run, attempt or number")]
     Checksum,
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// Frames taken from a ring before the transmit rings are kicked.
+/// Maximum number of frames taken from a ring before the kernel is asked to send.
 const BATCH: usize = 64;
 /// Longest wait of a thread before it checks whether it should stop.
 const STOP_CHECK_INTERVAL_NS: u64 = 5_000_000;
@@ -31,7 +31,7 @@ const MAX_KICKS: u32 = 10_000;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    #[error("cannot set up the virtual cables of the lab: {0}")]
+    #[error("cannot set up the virtual cables of the lab, or forward frames between them: {0}")]
     Kernel(#[from] packetrig_sys::Error),
     /// A forwarding thread panicked.
     #[error("the reference device's thread for port {0} panicked; this is a bug in packetrig")]

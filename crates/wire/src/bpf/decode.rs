@@ -94,8 +94,8 @@ pub(super) fn decode_program(insns: &[ClassicInsn]) -> Result<Vec<BpfOperation>,
     }
     let ops = insns.iter().enumerate().map(|(at, insn)| {
         let op = decode_operation(at, *insn).ok_or(ProgramRefusal::Instruction { at, code: insn.code })?;
-        // The last instruction that may be next. Offsets are unsigned, so every jump leads forward and each
-        // program ends.
+        // The highest index that the next instruction can have. Offsets are unsigned, so every jump leads forward
+        // and each program ends.
         let last = match op {
             BpfOperation::ReturnConstant(_) | BpfOperation::ReturnA => at,
             BpfOperation::Jump(to) => to,

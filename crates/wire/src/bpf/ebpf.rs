@@ -56,7 +56,7 @@ pub(super) mod alu {
     pub(in super::super) const TO_BIG_ENDIAN: u8 = 0xd8;
 }
 
-/// Conditions of jumps; unsigned.
+/// Conditions of jumps; the compared values are unsigned.
 pub(super) mod jump {
     pub(in super::super) const ALWAYS: u8 = 0x00;
     pub(in super::super) const EQ: u8 = 0x10;

@@ -1,7 +1,7 @@
 //! Compiles the conditions of a filter into classic BPF.
 //!
 //! ```text
-//!  for each condition: find its base (X = where the type stands, for headers behind VLAN tags)
+//!  for each condition: find its base (X = offset of the EtherType, for headers behind VLAN tags)
 //!                      -> last byte inside the frame? -> words of up to 4 bytes: load, and, compare -> next | reject
 //!  accept
 //! ```

@@ -1,5 +1,5 @@
-//! A hash of the content of a frame that a device does not change. It identifies frames without a
-//! tag behind the device.
+//! A hash of the parts of a frame that a device does not change. It identifies frames without a tag after they
+//! have passed the device.
 
 use super::word_at;
 use crate::pattern::keyed_mix;
@@ -7,7 +7,7 @@ use crate::pattern::keyed_mix;
 const MAX_VLAN_TAGS: usize = 4;
 
 /// Returns the hash of a frame without FCS. It leaves out MAC addresses, VLAN tags, padding with zeros, and the fields
-/// that routers change in every packet: traffic class, hop limit, flow label, and the header checksum of IPv4.
+/// that routers may change: traffic class, hop limit, flow label, and the header checksum of IPv4.
 pub fn content_hash(frame: &[u8]) -> u64 {
     let mut at = 12;
     for _ in 0..MAX_VLAN_TAGS {

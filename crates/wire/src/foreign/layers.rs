@@ -45,7 +45,7 @@ pub struct TransportLayer {
     pub protocol: u8,
     /// The payload, according to the lengths in the headers.
     pub payload: Range<usize>,
-    /// Offset of the checksum; `None` if the protocol has none or the checksum was not computed.
+    /// Offset of the checksum; `None` if it is zero in UDP, because it was not computed then.
     pub checksum_at: Option<usize>,
 }
 

@@ -1,7 +1,7 @@
 //! Distinguishes frames of other runs from frames of this run with a damaged tag.
 //!
-//! A frame of a known run carries a mark that was made with the key of that run. A frame of an unknown run
-//! has a full tag whose send time is before the start of this run and whose check fits the payload before it.
+//! A frame of a known run carries a mark that was made with the key of that run. A frame counts as one of an
+//! unknown run if it has a full tag whose send time is before the start of this run and whose check fits the payload.
 //! For a damaged frame of this run to look like that, the damage would have to change only the send time.
 
 use super::{TagPlace, verify_payload};

@@ -12,8 +12,8 @@ const LAST_SEGMENT_TCP_FLAGS: u8 = 0x09;
 const FIRST_SEGMENT_TCP_FLAGS: u8 = 0x80;
 
 /// Cuts the payload of a frame into pieces of `segment_bytes` and gives the packets to `sink`, each with its
-/// own length, sequence number and checksum. Returns false without any packet if the frame has no complete
-/// TCP or UDP header at `transport_at` (for example in a tunnel, or in a truncated frame).
+/// own length, sequence number and checksum. Returns false without any packet if the frame has no payload, or no
+/// complete TCP or UDP header at `transport_at` (for example in a tunnel, or in a truncated frame).
 pub fn split_merged_frame(
     frame: &[u8],
     segment_bytes: u16,

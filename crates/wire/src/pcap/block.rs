@@ -6,7 +6,7 @@ pub fn low_32_bits(value: u64) -> u32 {
     (value & 0xffff_ffff) as u32
 }
 
-/// Appends words.
+/// Appends 32-bit words.
 pub fn write_words(out: &mut Vec<u8>, words: &[u32]) {
     for word in words {
         out.extend_from_slice(&word.to_le_bytes());

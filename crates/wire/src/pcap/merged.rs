@@ -1,4 +1,4 @@
-//! Marks a merged packet in a pcapng file, which is several packets on the wire. The mark is a comment of a
+//! Marks a packet of a pcapng file that was merged from several packets of the wire. The mark is a comment in a
 //! fixed form that people can read, too.
 
 use std::io::Write;

@@ -1,7 +1,8 @@
 //! Handles received TCP segments: advances the connection and matches answers to probes.
 //!
-//! Invariant: a segment that does not acknowledge a number of this connection changes nothing, except the
-//! reset of a server that has forgotten the connection.
+//! Invariant: a segment that does not acknowledge a number of this connection changes nothing. There are two
+//! exceptions: the reset of a server that has forgotten the connection, and an acknowledgement for an older connection
+//! during the handshake, which is answered with a reset.
 
 use super::super::OutgoingSegment;
 use super::{AmbiguityReason, ProbeVerdict};
