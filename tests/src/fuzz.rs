@@ -37,7 +37,7 @@ use packetrig_wire::foreign::{self, FrameRewrite, TagPlace, VlanEdit};
 use packetrig_wire::header::{HeaderKind, PacketHeader};
 use packetrig_wire::pattern::{FieldPattern, keyed_mix};
 use packetrig_wire::payload::PayloadPattern;
-use packetrig_wire::pcap::{CaptureDecoder, CaptureElement, MAX_NEEDED};
+use packetrig_wire::pcap::{CaptureDecoder, CaptureElement, MAX_DECODER_INPUT_BYTES};
 use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::{self, TagKey, TagStamp};
 use packetrig_wire::{FrameComparison, FrameSpec, FrameTemplate};
@@ -175,7 +175,9 @@ pub fn pcap(data: &[u8]) {
                 assert!(bytes > 0);
                 at = usize::try_from(bytes).map_or(data.len(), |bytes| at.saturating_add(bytes));
             }
-            Ok(CaptureElement::More(more)) => return assert!(more > data.len() - at && more <= MAX_NEEDED),
+            Ok(CaptureElement::More(more)) => {
+                return assert!(more > data.len() - at && more <= MAX_DECODER_INPUT_BYTES);
+            }
             Err(_) => return,
         }
     }

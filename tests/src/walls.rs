@@ -2,7 +2,7 @@
 
 use packetrig_sys::clock;
 use packetrig_sys::sandbox::{
-    OfferedProtections, ProcessCapabilities, ProcessUser, ThreadStatus, threads_of,
+    OfferedProtections, ProcessCapabilities, ProcessUser, ThreadStatus, read_thread_statuses,
 };
 
 /// What engines of runs need: the row of `serve` and `agent` in `docs/book/sandbox.md`.
@@ -30,7 +30,7 @@ impl Holding {
     /// Of a process whose remarks say that its sandbox stands. Prints that line, which `make eval-safety` reads.
     #[expect(clippy::print_stdout, reason = "the evaluation reads this line")]
     pub fn of(program: &'static str, process: u32, remarks: &str) -> Self {
-        let holding = Self { program, process, threads: threads_of(process).expect("it runs") };
+        let holding = Self { program, process, threads: read_thread_statuses(process).expect("it runs") };
         let line = remarks.lines().find(|line| line.contains(": sandbox: ")).unwrap_or_default();
         println!("{line}");
         assert!(
@@ -67,7 +67,7 @@ impl Holding {
     fn await_named(&self, name: &str) -> Vec<ThreadStatus> {
         let deadline = clock::monotonic_ns() + PATIENCE_NS;
         loop {
-            let threads = threads_of(self.process).expect("it runs");
+            let threads = read_thread_statuses(self.process).expect("it runs");
             let named: Vec<_> = threads.iter().filter(|thread| thread.name == name).cloned().collect();
             if !named.is_empty() {
                 return named;

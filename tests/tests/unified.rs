@@ -38,7 +38,7 @@ impl Pair {
                 let mut packet = PacketInfo { outer_source: [9; 16], flags: 0xff, ..PacketInfo::default() };
                 answer = Some(if put.is_header {
                     tally.records += 1;
-                    assert!(unified::RECORD_LENGTHS.contains(&put.bytes.len()));
+                    assert!(unified::UNIFIED_RECORD_LENGTHS.contains(&put.bytes.len()));
                     assert!(
                         unified::read_record(put.bytes, put.full_len, 1, 2, &mut packet),
                         "{:02x?}",

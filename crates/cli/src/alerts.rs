@@ -8,7 +8,7 @@ use crate::table::format_table;
 use jiff::Timestamp;
 use packetrig_flow_store::StoreTarget;
 use packetrig_flow_store::alert::{
-    AlertCounts, AlertCountsReader, AlertEvent, AlertOptions, AlertPlace, AlertRules,
+    AlertCounts, AlertCountsReader, AlertDestination, AlertEvent, AlertOptions, AlertRules,
 };
 use packetrig_flow_store::names::FlowNames;
 use packetrig_units::exposition::MetricsText;
@@ -30,21 +30,24 @@ impl AlertArgs {
         let names = Arc::new(FlowNames::read_files(&self.alert_names)?);
         let rules = AlertRules::parse_with_names(&text, &names)
             .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
-        let places =
-            if self.alert_to.is_empty() { vec![AlertPlace::StandardOutput] } else { self.alert_to.clone() };
+        let places = if self.alert_to.is_empty() {
+            vec![AlertDestination::StandardOutput]
+        } else {
+            self.alert_to.clone()
+        };
         let counts = counts.clone();
         Ok(Some(StoreTarget::Alerts(AlertOptions {
             rules,
             places,
             is_live,
-            format_event: event_line,
+            format_event: format_alert_event,
             counts,
         })))
     }
 }
 
 /// An event as a line of JSON.
-fn event_line(event: &AlertEvent) -> String {
+fn format_alert_event(event: &AlertEvent) -> String {
     let rule = &event.rule;
     let parts = rule.grouping.parts().iter().zip(&event.group);
     let group: Map<String, Value> =
@@ -56,9 +59,9 @@ fn event_line(event: &AlertEvent) -> String {
         "measure": rule.measure,
         "value": event.value,
         "extreme": event.extreme,
-        "from": time_text(event.from_ns),
-        "to": time_text(event.to_ns),
-        "since": time_text(event.since_ns),
+        "from": format_rfc3339_time(event.from_ns),
+        "to": format_rfc3339_time(event.to_ns),
+        "since": format_rfc3339_time(event.since_ns),
     });
     if let (Some(line), Ok(Value::Object(threshold))) =
         (line.as_object_mut(), serde_json::to_value(rule.threshold))
@@ -69,22 +72,22 @@ fn event_line(event: &AlertEvent) -> String {
 }
 
 /// Formats a time (nanoseconds since 1970) in UTC, as in RFC 3339.
-fn time_text(at_ns: u64) -> String {
+fn format_rfc3339_time(at_ns: u64) -> String {
     Timestamp::from_nanosecond(i128::from(at_ns)).unwrap_or(Timestamp::MAX).to_string()
 }
 
 /// The counts of all rules as a table; empty without rules.
-pub(crate) fn counts_table(counts: &[AlertCounts]) -> String {
+pub(crate) fn format_alert_counts(counts: &[AlertCounts]) -> String {
     if counts.is_empty() {
         return String::new();
     }
     format_table(
         &["alert", "raised", "active", "late records", "future records", "not raised"],
-        counts.iter().map(counts_row),
+        counts.iter().map(format_alert_counts_row),
     )
 }
 
-fn counts_row(counts: &AlertCounts) -> Vec<String> {
+fn format_alert_counts_row(counts: &AlertCounts) -> Vec<String> {
     let AlertCounts { alert, raised, active, late_records, future_records, left_out } = counts;
     let numbers = [raised, active, late_records, future_records, left_out];
     std::iter::once(alert.clone()).chain(numbers.map(|&number| format_count(number))).collect()

@@ -58,11 +58,11 @@ impl CatalogueArchive {
 
     /// Finds the run or method by its id, the beginning of its id, or its name; `last` is the newest one.
     fn find_stored_result(&self, id: &str) -> Result<StoredSummary, ViewRefusal> {
-        self.with_existing_catalogue(id, |catalogue| find_by_id(catalogue, id))
+        self.with_existing_catalogue(id, |catalogue| find_by_id_or_last(catalogue, id))
     }
 
     /// The subject and figures of the result with this id, for comparisons.
-    fn comparable_result(&self, id: &str) -> Result<ComparableResult, ViewRefusal> {
+    fn read_comparable_result_by_id(&self, id: &str) -> Result<ComparableResult, ViewRefusal> {
         self.find_stored_result(id)?
             .read_comparable_result()
             .map_err(|error| explain_unreadable_result(error, id))
@@ -103,7 +103,7 @@ fn missing_result_refusal(id: &str) -> ViewRefusal {
 }
 
 /// Finds the run or method by its id, the beginning of its id, or its name; `last` is the newest one.
-fn find_by_id(catalogue: &RunCatalogue, id: &str) -> Result<StoredSummary, StoreError> {
+fn find_by_id_or_last(catalogue: &RunCatalogue, id: &str) -> Result<StoredSummary, StoreError> {
     if id != "last" {
         return catalogue.find_stored_result(id);
     }
@@ -138,7 +138,7 @@ impl ResultArchive for CatalogueArchive {
         Ok(ResultPage {
             matching: clamp_to_usize(page.matching),
             total: clamp_to_usize(page.total),
-            results: page.entries.into_iter().map(result_summary).collect(),
+            results: page.entries.into_iter().map(convert_catalogue_entry).collect(),
         })
     }
 
@@ -175,8 +175,8 @@ impl ResultArchive for CatalogueArchive {
 
     fn compare_results(&self, before: &str, after: &str, anyway: bool) -> Result<Value, ViewRefusal> {
         let report = ComparisonReport::from_results(
-            &self.comparable_result(before)?,
-            &self.comparable_result(after)?,
+            &self.read_comparable_result_by_id(before)?,
+            &self.read_comparable_result_by_id(after)?,
             // No limits are set, because the page shows differences and does not judge them.
             &FigureLimits::new(Vec::new()),
             anyway,
@@ -185,7 +185,7 @@ impl ResultArchive for CatalogueArchive {
     }
 
     fn unfinished_runs(&self) -> Result<Value, ViewRefusal> {
-        let kept = self.with_catalogue(RunCatalogue::kept_runs)?.unwrap_or_default();
+        let kept = self.with_catalogue(RunCatalogue::list_unlisted_runs)?.unwrap_or_default();
         let rows = kept.iter().map(|run| {
             json!({
                 "id": run.run,
@@ -201,7 +201,7 @@ impl ResultArchive for CatalogueArchive {
     }
 }
 
-fn result_summary(entry: CatalogueEntry) -> ResultSummary {
+fn convert_catalogue_entry(entry: CatalogueEntry) -> ResultSummary {
     ResultSummary {
         id: entry.id,
         kind: entry.kind,

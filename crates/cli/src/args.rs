@@ -57,7 +57,7 @@ pub(crate) use impair::ImpairArgs;
 pub(crate) use keep::KeepArgs;
 pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
 pub(crate) use mcp::McpArgs;
-pub(crate) use measured::MeasuredPlaces;
+pub(crate) use measured::RecordDirectoryArgs;
 pub(crate) use merge::MergeArgs;
 pub(crate) use meter::{FlowIdKey, FlowKeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
 pub(crate) use meter_group::MeterGroupArgs;
@@ -208,7 +208,7 @@ pub(crate) struct DemoArgs {
     pub(crate) device: DemoDevice,
     /// Faults of the reference device, as frame counts and a delay: drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us
     #[arg(long, value_name = "KIND=N,…")]
-    pub(crate) faults: Option<crate::faults::FaultShares>,
+    pub(crate) faults: Option<crate::faults::FaultCounts>,
     /// Seed that chooses the frames that the faults hit
     // The default is fixed, so that two demonstrations affect the same frames and can be compared.
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -68,7 +68,7 @@ fn problem_report(source: QuotedDocument<'_>, problem: &PlanProblem) -> Report {
     if let Some(hint) = &problem.hint {
         diagnostic = diagnostic.with_help(hint);
     }
-    let Some((start, end)) = problem.span.filter(|span| is_quotable(source.text, *span)) else {
+    let Some((start, end)) = problem.span.filter(|span| are_span_lines_quotable(source.text, *span)) else {
         let place = problem.position.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"));
         return Report::new(diagnostic.with_code(format!("{}{place}", source.name)));
     };
@@ -91,7 +91,7 @@ fn format_problem_in_one_line(name: &str, problem: &PlanProblem) -> String {
 }
 
 /// Returns true if the lines around the span can be quoted: the span lies in the text, and the lines are short enough.
-fn is_quotable(text: &str, (start, end): (usize, usize)) -> bool {
+fn are_span_lines_quotable(text: &str, (start, end): (usize, usize)) -> bool {
     // `get` is `None` also for a span that begins or ends within a character.
     let Some((before, after)) = text.get(..start).zip(text.get(end..)).filter(|_| start <= end) else {
         return false;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// Faults of the reference device: the number of frames that each fault hits, and a delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FaultShares {
+pub(crate) struct FaultCounts {
     pub(crate) drop: u32,
     /// Frames sent on twice.
     pub(crate) duplicate: u32,
@@ -17,7 +17,7 @@ pub(crate) struct FaultShares {
     pub(crate) delay: Nanos,
 }
 
-impl FromStr for FaultShares {
+impl FromStr for FaultCounts {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -25,7 +25,7 @@ impl FromStr for FaultShares {
     }
 }
 
-impl FaultShares {
+impl FaultCounts {
     fn with_fault(mut self, item: &str) -> Result<Self, String> {
         let (kind, value) = item
             .split_once('=')
@@ -57,9 +57,9 @@ mod tests {
 
     #[test]
     fn each_fault_kind_is_parsed() {
-        let faults: FaultShares = "drop=10, duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
+        let faults: FaultCounts = "drop=10, duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
         let wanted =
-            FaultShares { drop: 10, duplicate: 5, reorder: 3, corrupt: 2, delay: Nanos::from_micros(50) };
+            FaultCounts { drop: 10, duplicate: 5, reorder: 3, corrupt: 2, delay: Nanos::from_micros(50) };
         assert_eq!(faults, wanted);
     }
 
@@ -68,7 +68,7 @@ mod tests {
         for (text, hint) in
             [("drop", "drop=10"), ("burn=3", "known are drop"), ("drop=x", "number"), ("delay=soon", "50us")]
         {
-            let error = text.parse::<FaultShares>().unwrap_err();
+            let error = text.parse::<FaultCounts>().unwrap_err();
             assert!(error.contains(hint) || error.contains("250us"), "{error}");
         }
     }

@@ -7,28 +7,28 @@ mod flows;
 mod logs;
 mod taps;
 
-use crate::args::MeasuredPlaces;
+use crate::args::RecordDirectoryArgs;
 use calibration::MachineCalibration;
 use flows::FlowDirectories;
-use logs::LogDirectories;
+use logs::LogIndexReaders;
 use packetrig_server::{FlowArchive, ServedRig, ViewRefusal};
 use std::path::Path;
 use std::sync::Arc;
-use taps::TapFactsOfMachine;
+use taps::UserTapFacts;
 
 /// Version of the JSON form of these answers.
 const SCHEMA_VERSION: u32 = 1;
 
 /// Parts of a served rig that come from files. `store` is the directory of the catalogue, if it is not the default one.
-pub(crate) fn rig_parts_from_files(places: &MeasuredPlaces, store: Option<&Path>) -> ServedRig {
+pub(crate) fn build_rig_from_files(places: &RecordDirectoryArgs, store: Option<&Path>) -> ServedRig {
     let flows = (!places.flows.is_empty())
         .then(|| Arc::new(FlowDirectories::new(places.flows.clone())) as Arc<dyn FlowArchive>);
-    let logs = (!places.logs.is_empty()).then(|| Arc::new(LogDirectories::new(&places.logs)) as _);
+    let logs = (!places.logs.is_empty()).then(|| Arc::new(LogIndexReaders::new(&places.logs)) as _);
     ServedRig {
         flows,
         logs,
         // Taps are always shown, because their descriptions are in a fixed directory.
-        taps: Some(Arc::new(TapFactsOfMachine)),
+        taps: Some(Arc::new(UserTapFacts)),
         calibration: Some(Arc::new(MachineCalibration { store: store.map(Path::to_owned) })),
         ..ServedRig::default()
     }

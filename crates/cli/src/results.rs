@@ -11,7 +11,6 @@ mod whole;
 use crate::identity;
 use crate::output::TextStyle;
 use merged::{ReportRemark, merge_remarks};
-use packetrig_report::StreamReport;
 use packetrig_report::{RunReport, RunVerdict};
 use std::collections::HashSet;
 
@@ -66,9 +65,10 @@ fn format_headline(report: &RunReport, style: TextStyle) -> String {
 
 /// Returns true for a run with streams whose nodes have all reported, none of them a frame: a missing node may have sent frames.
 fn has_certainly_sent_nothing(report: &RunReport) -> bool {
-    let sent = |stream: &StreamReport| stream.sent.as_ref().map(|sent| sent.frames);
-    let streams = &report.streams;
-    report.coverage.is_full() && !streams.is_empty() && streams.iter().all(|stream| sent(stream) == Some(0))
+    let sent = report.streams.iter().map(|stream| stream.sent.as_ref().map(|sent| sent.frames));
+    report.coverage.is_full()
+        && !report.streams.is_empty()
+        && sent.into_iter().all(|frames| frames == Some(0))
 }
 
 fn format_verdict(report: &RunReport, style: TextStyle) -> String {

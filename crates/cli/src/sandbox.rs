@@ -16,10 +16,10 @@ pub(crate) fn limit_supervisor_rights(flags: &SandboxFlags, has_namespaces: bool
 }
 
 /// Leaves `fleet up` only these capabilities, and prints those that the kernel then reports.
-pub(crate) fn limit_broker_rights(kept: ProcessCapabilities) -> Result<(), Error> {
+pub(crate) fn limit_fleet_up_rights(kept: ProcessCapabilities) -> Result<(), Error> {
     sandbox::limit_rights(kept)?;
     // The rights are read from the kernel, for all threads: packetrig prints the rights that the kernel enforces.
-    let status = sandbox::threads_of(std::process::id()).unwrap_or_default();
+    let status = sandbox::read_thread_statuses(std::process::id()).unwrap_or_default();
     let effective = status.iter().fold(0, |all, thread| all | thread.effective);
     print_remark(format_args!("fleet: sandbox: {}, no_new_privs", ProcessCapabilities::from_bits(effective)));
     Ok(())

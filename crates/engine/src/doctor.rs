@@ -141,7 +141,7 @@ fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
         }
     }));
     findings.extend(judge_sandbox(machine));
-    findings.extend(judge_bridges(machine));
+    findings.extend(judge_bridge_filters(machine));
     // This is a note and not a problem: older kernels may work, but packetrig was not tested with them.
     if machine.version < MIN_TESTED_KERNEL {
         let what =
@@ -190,7 +190,7 @@ fn judge_sandbox(machine: &MachineFacts) -> Vec<DoctorFinding> {
     findings
 }
 
-fn judge_bridges(machine: &MachineFacts) -> Option<DoctorFinding> {
+fn judge_bridge_filters(machine: &MachineFacts) -> Option<DoctorFinding> {
     let is_filter = |change: &&SettingChange| {
         matches!(
             change.setting,

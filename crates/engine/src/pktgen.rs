@@ -41,7 +41,7 @@ pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     let interface = &port.location.interface;
     let index = NamespaceLinks::open_in(&netns)?.find_link_by_name(interface)?.index;
     // This comes after `packet::open_port`, which has locked the interface.
-    let checksums = ChecksumOffload::switch_off(&netns, interface);
+    let checksums = ChecksumOffload::disable_checksum_offload(&netns, interface);
     let doubts = SendDoubts::default();
     // This comes after the rings are open, so that earlier frames do not count.
     let meter = InterfaceMeter::start(&netns, index)?;
@@ -94,7 +94,7 @@ struct ChecksumOffload {
 }
 
 impl ChecksumOffload {
-    fn switch_off(netns: &NetNs, interface: &str) -> Self {
+    fn disable_checksum_offload(netns: &NetNs, interface: &str) -> Self {
         let changed = set_checksum_offload(netns, interface, false);
         Self {
             netns: changed.then(|| NetNs::duplicate(netns).ok()).flatten(),

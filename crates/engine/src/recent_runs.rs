@@ -21,7 +21,7 @@ struct RecentRun {
 }
 
 /// Returns the runs before this one, the latest first. Also stores this run for later runs, if it has an id.
-pub(crate) fn list_earlier_runs_and_remember(run: &str, key: TagKey) -> Vec<EarlierRun> {
+pub(crate) fn list_earlier_runs_and_store_this_one(run: &str, key: TagKey) -> Vec<EarlierRun> {
     let directory = runtime_directory::runtime_path_for(RECENT_RUNS_DIRECTORY);
     list_earlier_runs_and_remember_in(&directory.join("keys.json"), run, key)
 }

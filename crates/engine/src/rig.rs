@@ -40,7 +40,7 @@ use packetrig_stats::result::{NodeResult, SendResult, SentTotal};
 use packetrig_stats::terms::RunTerms;
 use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
-use places::PortPlaces;
+use places::PortAssignment;
 use prepare::{bind_plan, build_stream_spec, check_frame_sizes, open_local_ports};
 use running_port::RunningPort;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -79,7 +79,7 @@ pub struct TestRig {
     specs: Vec<Arc<StreamSpec>>,
     /// MAC addresses of awaited neighbours, as far as they were found.
     resolved: BTreeMap<usize, Mac>,
-    places: PortPlaces,
+    places: PortAssignment,
     gate: SendGate,
     /// The local ports, in plan order.
     running_ports: Vec<RunningPort>,
@@ -120,8 +120,8 @@ impl TestRig {
     /// Works like [`Self::prepare`], with ports from `opener`.
     pub fn prepare_with(plan: Plan, options: &RigOptions, opener: &dyn PortOpener) -> Result<Self, Error> {
         let mut plan = plan;
-        let places = PortPlaces::from_options(&plan, options)?;
-        places.set_locations(&mut plan);
+        let places = PortAssignment::from_options(&plan, options)?;
+        places.write_local_locations_into_plan(&mut plan);
         places.check_permit_before_open(&plan)?;
         if options.terms.steered {
             // This check comes before ports are opened: a plan that cannot be steered must not touch an interface.
@@ -261,7 +261,7 @@ fn set_up_ports(
     open: Vec<(usize, OpenPort)>,
     plan: &Plan,
     options: &RigOptions,
-    places: &PortPlaces,
+    places: &PortAssignment,
 ) -> Result<Vec<RunningPort>, Error> {
     let running = open.into_iter().map(|(port, open)| RunningPort::new(port, open, plan));
     let mut ports: Vec<RunningPort> = running.collect();

@@ -66,10 +66,10 @@ pub struct TapLossLog {
 impl TapLossLog {
     /// Creates the log of a tap that begins to forward now.
     pub fn begin_log(tap: &str, now: MonoTime) -> io::Result<Self> {
-        Self::begin_loss_log_in(&runtime_directory::runtime_path_for(TAP_LOSSES_DIRECTORY), tap, now)
+        Self::create_loss_log_in(&runtime_directory::runtime_path_for(TAP_LOSSES_DIRECTORY), tap, now)
     }
 
-    fn begin_loss_log_in(directory: &Path, tap: &str, now: MonoTime) -> io::Result<Self> {
+    fn create_loss_log_in(directory: &Path, tap: &str, now: MonoTime) -> io::Result<Self> {
         remove_old_files(directory, now);
         let process = process::current_process_id();
         let path = directory.join(format!("{tap}-{process}{LOSS_FILE_EXTENSION}"));
@@ -161,7 +161,7 @@ fn read_file(path: &Path) -> Option<TapLossFile> {
 
 /// A period in which a tap lost frames, or did not report whether it lost any.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DoubtfulTapTime {
+pub(crate) struct TapLossPeriod {
     tap: String,
     from: MonoTime,
     until: MonoTime,
@@ -169,7 +169,7 @@ pub(crate) struct DoubtfulTapTime {
     frames: Option<u64>,
 }
 
-impl DoubtfulTapTime {
+impl TapLossPeriod {
     fn port_event(&self) -> PortEvent {
         PortEvent {
             what: PortEventKind::TapDropped { frames: self.frames },
@@ -182,7 +182,7 @@ impl DoubtfulTapTime {
 
 /// Returns when taps of this machine lost frames between two times, or did not report. Waits up to 2 s in all for taps
 /// that are behind.
-pub(crate) fn find_doubtful_times(from: MonoTime, until: MonoTime) -> Vec<DoubtfulTapTime> {
+pub(crate) fn find_tap_losses_between(from: MonoTime, until: MonoTime) -> Vec<TapLossPeriod> {
     find_doubtful_times_in(
         &runtime_directory::runtime_path_for(TAP_LOSSES_DIRECTORY),
         from,
@@ -196,7 +196,7 @@ fn find_doubtful_times_in(
     from: MonoTime,
     until: MonoTime,
     timeout: Nanos,
-) -> Vec<DoubtfulTapTime> {
+) -> Vec<TapLossPeriod> {
     let give_up_ns = clock::monotonic_ns() + timeout.as_u64();
     let each = list_files(directory).into_iter().flat_map(|path| {
         loop {
@@ -214,13 +214,8 @@ fn find_doubtful_times_in(
 }
 
 impl TapLossFile {
-    fn doubtful_times_between(
-        &self,
-        from: MonoTime,
-        until: MonoTime,
-        is_alive: bool,
-    ) -> Vec<DoubtfulTapTime> {
-        let of = |loss: &TapLoss, frames| DoubtfulTapTime {
+    fn doubtful_times_between(&self, from: MonoTime, until: MonoTime, is_alive: bool) -> Vec<TapLossPeriod> {
+        let of = |loss: &TapLoss, frames| TapLossPeriod {
             tap: self.tap.clone(),
             from: loss.from,
             until: loss.until,
@@ -228,7 +223,7 @@ impl TapLossFile {
         };
         // Every loss that overlaps the run, even by a moment.
         let during = self.losses.iter().filter(|loss| loss.until > from && loss.from < until);
-        let mut found: Vec<DoubtfulTapTime> = during.map(|loss| of(loss, Some(loss.frames))).collect();
+        let mut found: Vec<TapLossPeriod> = during.map(|loss| of(loss, Some(loss.frames))).collect();
         // A tap that was killed before the run forwarded nothing during the run.
         let fell_silent = !self.is_over && self.told < until && (is_alive || self.told > from);
         if fell_silent && self.began < until {
@@ -244,12 +239,12 @@ pub(crate) fn add_tap_loss_doubts(result: &mut NodeResult, sends_elsewhere: bool
     let has_losses = result.receive.iter().any(|received| received.counts.sequence.lost > 0);
     // A run without lost frames has no doubtful losses, so it need not wait for taps.
     if has_losses || sends_elsewhere {
-        let times = find_doubtful_times(result.started, result.ended);
+        let times = find_tap_losses_between(result.started, result.ended);
         add_tap_loss_caveats(result, &times);
     }
 }
 
-fn add_tap_loss_caveats(result: &mut NodeResult, times: &[DoubtfulTapTime]) {
+fn add_tap_loss_caveats(result: &mut NodeResult, times: &[TapLossPeriod]) {
     for time in times {
         let event = time.port_event();
         result.ports.iter_mut().for_each(|port| port.events.push(event));

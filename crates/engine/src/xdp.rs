@@ -36,7 +36,7 @@ use packetrig_sys::packet::PromiscuousMode;
 use packetrig_sys::xdp::rx::{FramesPassedToStack, MAX_WHOLE_FRAME_BYTES, XdpRx, XdpRxOptions};
 use packetrig_sys::xdp::tx::{LiveOptions, LiveTx};
 use std::sync::Arc;
-use switch::{SocketHandover, SwitchTx, XdpHold};
+use switch::{SocketSlot, XdpHold, XdpTransmitHalf};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendMethod {
@@ -73,10 +73,10 @@ pub fn open_port(
     info.why = format!("{why}; XDP receives {receive}");
     info.tx_stamp = StampKind::Software;
     info.rx_stamp = stamp_kind_for(features);
-    let exchange = SocketHandover::default();
+    let exchange = SocketSlot::default();
     // Live frames at first: whether the far end accepts them is known only when all ports are open. If it does not,
     // `XdpHold::await_ready` then puts a socket into the exchange.
-    let tx = SwitchTx::new(LiveSender::new(&claim, claim.start_meter()?)?, exchange.clone());
+    let tx = XdpTransmitHalf::new(LiveSender::new(&claim, claim.start_meter()?)?, exchange.clone());
     let mut hold = XdpHold {
         netns: NetNs::duplicate(&claim.netns)?,
         index: claim.link.index,

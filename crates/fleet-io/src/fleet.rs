@@ -361,7 +361,7 @@ where
         let outcome = conducted.as_ref().ok().and_then(|run| run.controller.outcome());
         // The nodes become free for other runs, even if the run has failed.
         if !self.retention.must_keep_nodes_after(outcome, steered) {
-            self.return_node_leads();
+            self.release_all_node_leads();
         }
         let ControlledRun { controller, times } = conducted?;
         match controller.outcome() {

@@ -59,7 +59,7 @@ pub struct NodeMembership {
     uplink: ResultUplink,
     hello_at: MonoTime,
     interval_at: MonoTime,
-    comparing: ClockComparing,
+    comparing: ClockComparisonMode,
     remote: RemoteStreams,
     /// Start time on the controller's clock, and the converted time that was passed to the agent machine.
     start: Option<(MonoTime, MonoTime)>,
@@ -76,7 +76,7 @@ pub struct NodeMembership {
 
 /// Comparison of this node's clock with the controller's.
 #[derive(Debug)]
-enum ClockComparing {
+enum ClockComparisonMode {
     /// The preparation names no clock to compare with.
     Not,
     /// Node and controller use the same clock.
@@ -93,7 +93,7 @@ impl NodeMembership {
             uplink,
             hello_at: MonoTime::default(),
             interval_at: MonoTime::default(),
-            comparing: ClockComparing::Not,
+            comparing: ClockComparisonMode::Not,
             remote: RemoteStreams::default(),
             start: None,
             is_kept: false,
@@ -178,9 +178,9 @@ impl NodeMembership {
         self.uplink.begin_run(head)?;
         self.remote = RemoteStreams::from_plan(plan, preparation.places.clone(), self.site.node.clone());
         self.comparing = match &preparation.clock {
-            None => ClockComparing::Not,
-            Some(server) if self.shares_clock_with(server) => ClockComparing::Same,
-            Some(server) => ClockComparing::With(ClockProber::start_probing(server.clone())?, None),
+            None => ClockComparisonMode::Not,
+            Some(server) if self.shares_clock_with(server) => ClockComparisonMode::Same,
+            Some(server) => ClockComparisonMode::With(ClockProber::start_probing(server.clone())?, None),
         };
         Ok(())
     }
@@ -205,9 +205,9 @@ impl NodeMembership {
     /// [`CLOCK_COMPARISON_TIMEOUT`].
     pub(crate) fn compare_clocks(&mut self) -> Option<ClockRecord> {
         match &mut self.comparing {
-            ClockComparing::Not => None,
-            ClockComparing::Same => Some(ClockRecord::same_clock()),
-            ClockComparing::With(prober, before) => {
+            ClockComparisonMode::Not => None,
+            ClockComparisonMode::Same => Some(ClockRecord::same_clock()),
+            ClockComparisonMode::With(prober, before) => {
                 *before = prober.wait_for_fit(CLOCK_COMPARISON_TIMEOUT);
                 before.map(|before| ClockRecord {
                     source: FitSource::InBand,
@@ -223,9 +223,9 @@ impl NodeMembership {
     /// this fit, because the reported bounds belong to it.
     fn reported_fit(&self) -> Option<ClockFit> {
         match &self.comparing {
-            ClockComparing::Not => None,
-            ClockComparing::Same => Some(ClockFit::same_clock()),
-            ClockComparing::With(_, before) => *before,
+            ClockComparisonMode::Not => None,
+            ClockComparisonMode::Same => Some(ClockFit::same_clock()),
+            ClockComparisonMode::With(_, before) => *before,
         }
     }
 
@@ -332,15 +332,15 @@ impl NodeMembership {
     /// Stores the result until it is collected. Returns the number of its segments.
     pub(crate) fn spool_result(&mut self, result: &NodeResult) -> Result<u64, Error> {
         let clock = self.measure_clock_record();
-        self.comparing = ClockComparing::Not;
+        self.comparing = ClockComparisonMode::Not;
         self.uplink.finish_run(&NodeResult { clock, ..result.clone() })
     }
 
     fn measure_clock_record(&mut self) -> Option<ClockRecord> {
         match &mut self.comparing {
-            ClockComparing::Not => None,
-            ClockComparing::Same => Some(ClockRecord::same_clock()),
-            ClockComparing::With(prober, before) => {
+            ClockComparisonMode::Not => None,
+            ClockComparisonMode::Same => Some(ClockRecord::same_clock()),
+            ClockComparisonMode::With(prober, before) => {
                 let after = prober.measure_final_fit(CLOCK_COMPARISON_TIMEOUT);
                 // If no probe was answered while arming, only the last series can give a fit.
                 let before = before.or(after)?;
@@ -352,7 +352,7 @@ impl NodeMembership {
     /// Gives up the run. Samples that were stored stay in the spool.
     pub(crate) fn leave_run(&mut self) -> Result<(), Error> {
         // Ends the prober's thread.
-        self.comparing = ClockComparing::Not;
+        self.comparing = ClockComparisonMode::Not;
         // A journal without a sample or result has no information, so it is discarded.
         self.uplink.leave_run(self.is_kept)?;
         self.stop_watching()

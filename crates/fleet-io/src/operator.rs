@@ -3,7 +3,7 @@
 use crate::fleet::{HeldNodes, HeldNodesDecision};
 use packetrig_fleet::term::TermState;
 use packetrig_report::RunReport;
-use packetrig_store::KeptRun;
+use packetrig_store::UnlistedRun;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub trait RunOperator: Send + Sync {
     fn remark(&self, text: fmt::Arguments<'_>);
     /// A run has ended without a report, and these files of it were kept.
-    fn on_kept_files(&self, kept: &KeptRun);
+    fn on_kept_files(&self, kept: &UnlistedRun);
     /// A run has ended with this report, also if the report could not be stored.
     fn on_report(&self, _report: &RunReport) {}
     /// Returns whether the user wants to end the current wait.

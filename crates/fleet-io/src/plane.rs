@@ -1,7 +1,7 @@
 //! Provides the agent's data plane: the rig on this machine's interfaces, or the plane for probes if the plan has
 //! probes. The machine is lent to a fleet, or used by its own user.
 
-use crate::probes::{ProbePlane, ProbePolicy};
+use crate::probes::{ProbeDataPlane, ProbePolicy};
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::packet::KeptPorts;
@@ -221,7 +221,7 @@ impl PlaneSource for EnginePlane {
         }
         if let Some(probes) = plan.probes.clone() {
             let lent = self.lent.as_ref().ok_or_else(not_lent_error)?;
-            let plane = ProbePlane::prepare_probes(preparation, &plan, probes, lent)?;
+            let plane = ProbeDataPlane::prepare_probes(preparation, &plan, probes, lent)?;
             // The run does not take the interface for itself: it sends and receives beside the kernel, with
             // the kernel's addresses.
             return Ok((Box::new(plane), Vec::new()));

@@ -60,7 +60,7 @@ impl Default for DateReader {
 
 /// The data plane of a run with probes, on one node.
 #[derive(Debug)]
-pub(crate) struct ProbePlane {
+pub(crate) struct ProbeDataPlane {
     probes: ProbePlan,
     ports: Vec<OwnProbePort>,
     policy: ProbePolicy,
@@ -76,7 +76,7 @@ pub(crate) struct ProbePlane {
     is_interrupted: bool,
 }
 
-impl ProbePlane {
+impl ProbeDataPlane {
     /// Checks all probes and answers of this node against the owner's permits. Opens no socket.
     pub(crate) fn prepare_probes(
         preparation: &RunPreparation,
@@ -91,7 +91,7 @@ impl ProbePlane {
             policy: lent.probes.clone(),
             gate: lent.gate.clone(),
             seed: preparation.terms.seed,
-            clock: clock::realtime_offset(),
+            clock: clock::measure_realtime_offset(),
             reflectors: Vec::new(),
             senders: Vec::new(),
             failed: Vec::new(),
@@ -112,7 +112,7 @@ impl ProbePlane {
 
     /// Offset of the wall clock, with a bound that holds from arming until now.
     fn wall_clock_offset(&self) -> WallClockOffset {
-        let now = clock::realtime_offset();
+        let now = clock::measure_realtime_offset();
         // If the wall clock was set in between, it is unknown which timestamps are before and which after that.
         let stepped = now.offset_ns.abs_diff(self.clock.offset_ns);
         let bound = Nanos::new(now.bound_ns.max(self.clock.bound_ns).saturating_add(stepped));
@@ -124,9 +124,9 @@ fn now() -> MonoTime {
     MonoTime::from_nanos(clock::monotonic_ns())
 }
 
-impl DataPlane for ProbePlane {
+impl DataPlane for ProbeDataPlane {
     fn arm_ports(&mut self) -> Result<(), Error> {
-        self.clock = clock::realtime_offset();
+        self.clock = clock::measure_realtime_offset();
         // Reflectors start first: they are the receivers, and other nodes begin to send at the start time.
         for port in &self.ports {
             self.reflectors.extend(RunningReflector::start_reflecting(&self.probes, port, &self.gate)?);
@@ -214,7 +214,7 @@ impl DataPlane for ProbePlane {
 
 const NOT_STEERED_ERROR: Error = Error::Bug("a run with probes cannot change its streams");
 
-impl SteeredPlane for ProbePlane {
+impl SteeredPlane for ProbeDataPlane {
     fn apply_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<(), Error> {
         Err(NOT_STEERED_ERROR)
     }

@@ -23,7 +23,7 @@ pub const WORKER_KILL_GRACE: Nanos = Nanos::from_millis(500);
 /// Interval of the supervisor's checks.
 const WORKER_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// The same interval, as the longest time that one check adds to the overdue time.
-const LOOK_TIME: Nanos = Nanos::from_millis(50);
+const MAX_OVERDUE_PER_CHECK: Nanos = Nanos::from_millis(50);
 /// A pause between two checks that is longer than this is logged.
 const STANDSTILL_THRESHOLD: Nanos = Nanos::from_secs(1);
 /// Pause before a worker that ended is started again.
@@ -82,7 +82,7 @@ impl OverdueWatch {
             self.overdue = Nanos::ZERO;
         } else {
             // A check counts for its planned waiting time, however late it came.
-            self.overdue += since.min(LOOK_TIME).min(Nanos::new(late));
+            self.overdue += since.min(MAX_OVERDUE_PER_CHECK).min(Nanos::new(late));
         }
         OverdueCheckResult {
             is_overdue: self.overdue >= WORKER_KILL_GRACE,

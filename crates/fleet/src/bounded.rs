@@ -2,7 +2,7 @@
 //!
 //! Invariant: input beyond a bound is skipped while it is read, and never stored.
 
-use crate::hello::{MAX_TEXT_CHARACTERS, MAX_TEXTS};
+use crate::hello::{MAX_HELLO_LIST_ENTRIES, MAX_TEXT_CHARACTERS};
 use packetrig_units::text::deserialize_line;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
@@ -19,9 +19,9 @@ pub(crate) fn deserialize_bounded_line<'de, D: Deserializer<'de>>(from: D) -> Re
     deserialize_line::<MAX_TEXT_CHARACTERS, D>(from)
 }
 
-/// Reads the first [`MAX_TEXTS`] texts of a list, each as one line, and skips the others.
+/// Reads the first [`MAX_HELLO_LIST_ENTRIES`] texts of a list, each as one line, and skips the others.
 pub(crate) fn deserialize_bounded_lines<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let lines: Vec<BoundedLine> = deserialize_first_elements::<MAX_TEXTS, _, _>(from)?;
+    let lines: Vec<BoundedLine> = deserialize_first_elements::<MAX_HELLO_LIST_ENTRIES, _, _>(from)?;
     Ok(lines.into_iter().map(|line| line.0).collect())
 }
 

@@ -7,7 +7,7 @@
 //! disciplined clocks are true.
 
 use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
-use packetrig_stats::exchange::MAX_PPB;
+use packetrig_stats::exchange::MAX_CLOCK_DRIFT_PPB;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -31,11 +31,11 @@ impl DisciplinedClock {
         let asked = node.at.as_nanos().checked_add_signed(offset_ns.checked_neg()?)?;
         // The readings were taken at different times, and the clocks may drift in between.
         let apart = u128::from(controller.at.as_nanos().abs_diff(asked));
-        let drift = (apart * u128::from(MAX_PPB)).div_ceil(1_000_000_000);
+        let drift = (apart * u128::from(MAX_CLOCK_DRIFT_PPB)).div_ceil(1_000_000_000);
         let bound = node.bound + controller.bound + Nanos::new(u64::try_from(drift).ok()?);
         // One reading of each clock gives no rate. The bound assumes the largest
         // possible drift instead, so it stays true.
-        Some(ClockFit { at: controller.at, offset_ns, rate_ppb: 0, bound, drift_ppb: MAX_PPB })
+        Some(ClockFit { at: controller.at, offset_ns, rate_ppb: 0, bound, drift_ppb: MAX_CLOCK_DRIFT_PPB })
     }
 }
 

@@ -31,7 +31,7 @@ pub const MAX_SPOOLED: usize = 1024;
 /// Longest text of a node, in characters.
 pub const MAX_TEXT_CHARACTERS: usize = 300;
 /// Maximum number of elements in each other list: troubles, labels, features, back ends, addresses.
-pub const MAX_TEXTS: usize = 32;
+pub const MAX_HELLO_LIST_ENTRIES: usize = 32;
 
 /// Invariant: a hello that was read has bounded lists, and each of its texts is one line of bounded length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +100,7 @@ impl NodeHello {
         self.ports.truncate(MAX_PORTS);
         self.spooled.truncate(MAX_SPOOLED);
         for texts in [&mut self.troubles, &mut self.labels, &mut self.features] {
-            texts.truncate(MAX_TEXTS);
+            texts.truncate(MAX_HELLO_LIST_ENTRIES);
         }
         self
     }
@@ -122,10 +122,10 @@ pub struct OfferedPort {
     /// True if the link is up.
     pub up: bool,
     /// Back ends that a plan can use on this port.
-    #[serde(deserialize_with = "deserialize_first_elements::<MAX_TEXTS, _, _>")]
+    #[serde(deserialize_with = "deserialize_first_elements::<MAX_HELLO_LIST_ENTRIES, _, _>")]
     pub back_ends: Vec<BackEnd>,
     /// IP addresses of the interface, at which probes can reach it.
-    #[serde(default, deserialize_with = "deserialize_first_elements::<MAX_TEXTS, _, _>")]
+    #[serde(default, deserialize_with = "deserialize_first_elements::<MAX_HELLO_LIST_ENTRIES, _, _>")]
     pub addresses: Vec<IpAddr>,
 }
 
@@ -191,8 +191,11 @@ mod tests {
         assert_eq!((hello.ports.len(), hello.spooled.len()), (MAX_PORTS, MAX_SPOOLED));
         let port = &hello.ports[0];
         let lists = [&hello.features, &hello.labels, &hello.troubles, &port.labels];
-        assert_eq!((port.back_ends.len(), port.addresses.len()), (MAX_TEXTS, MAX_TEXTS));
-        assert!(lists.iter().all(|list| list.len() == MAX_TEXTS));
+        assert_eq!(
+            (port.back_ends.len(), port.addresses.len()),
+            (MAX_HELLO_LIST_ENTRIES, MAX_HELLO_LIST_ENTRIES)
+        );
+        assert!(lists.iter().all(|list| list.len() == MAX_HELLO_LIST_ENTRIES));
         let texts =
             [&hello.version, &port.interface, &port.driver, &hello.clock.identity, &hello.spooled[0].0.0];
         for text in lists.into_iter().flatten().chain(texts) {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Maximum length of a text in an entry (list of ports, reason), in characters.
-const MAX_PORT_LIST_CHARACTERS: usize = 400;
+const MAX_ENTRY_TEXT_CHARACTERS: usize = 400;
 
 /// An event in the history of a node, with its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -201,7 +201,7 @@ fn describe_clock_source(clock: &ClockFacts) -> String {
 }
 
 fn shorten_text(text: &str) -> String {
-    text.chars().take(MAX_PORT_LIST_CHARACTERS).collect()
+    text.chars().take(MAX_ENTRY_TEXT_CHARACTERS).collect()
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ pub struct OwnLead {
 
 /// Gives leads back, except those that another controller has taken over meanwhile. Returns the leads that could not be
 /// given back, with the last error.
-pub fn return_leads<R: RecordStore>(records: &mut R, leads: Vec<OwnLead>) -> (Vec<OwnLead>, Option<Error>) {
+pub fn release_leads<R: RecordStore>(records: &mut R, leads: Vec<OwnLead>) -> (Vec<OwnLead>, Option<Error>) {
     let writes: Vec<RecordWrite> =
         leads.iter().map(|taken| taken.lead.build_release_write(&taken.node, taken.revision)).collect();
     let answers = records.write_all_records(&writes);
@@ -104,7 +104,7 @@ pub struct UncertainLeads {
 
 impl UncertainLeads {
     /// Reads the leads and gives back those of `controller` for that run. After an error the call may be repeated.
-    pub fn return_uncertain_leads<R: RecordStore>(
+    pub fn release_uncertain_leads<R: RecordStore>(
         &mut self,
         records: &mut R,
         controller: &str,

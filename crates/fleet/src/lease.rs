@@ -26,7 +26,7 @@ pub struct LeaseTerms {
 }
 
 /// Time that the controller may spend on the answer to one question of a node.
-const QUESTION_COST: Nanos = Nanos::from_micros(250);
+const ANSWER_TIME_PER_QUESTION: Nanos = Nanos::from_micros(250);
 /// Longest time from the end of a lease to the end of the last sender: the node's supervisor kills the senders 500 ms
 /// after the end, and needs at most 200 ms for it.
 const SUPERVISOR_REACTION_TIME: Nanos = Nanos::from_millis(700);
@@ -44,7 +44,7 @@ impl LeaseTerms {
     /// survives longer gaps without answers: with few nodes, gaps of 1.8 s if the lease is 2 s. All nodes together send
     /// at most 4000 questions a second, but each node sends at least four within `ttl`.
     pub fn renewal_interval(self, nodes: usize) -> Nanos {
-        let by_load = Nanos::new((nodes as u64).saturating_mul(QUESTION_COST.as_u64()));
+        let by_load = Nanos::new((nodes as u64).saturating_mul(ANSWER_TIME_PER_QUESTION.as_u64()));
         by_load.clamp(Nanos::new(self.ttl.as_u64() / 16), self.longest_renewal_interval())
     }
 

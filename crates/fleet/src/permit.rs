@@ -217,7 +217,7 @@ impl LendingPermit {
 
     /// Checks the addresses of emulated interfaces and of their peers.
     fn check_permitted_devices(&self, bound: &BoundPlan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
-        for (interface, ip) in reach::interface_addresses(&bound.plan, own.port) {
+        for (interface, ip) in reach::list_interface_addresses(&bound.plan, own.port) {
             if !self.networks.contains(ip) {
                 refusals.push(own.refusal_text(format_args!(
                     "interface {interface} has the address {ip} or contacts it, which is not allowed"
@@ -250,7 +250,7 @@ impl LendingPermit {
             refusals
                 .push(format!("stream {name}: it lasts {length}; at most {} is allowed", self.max_duration));
         }
-        let reach = stream.possible_destinations();
+        let reach = stream.find_possible_destinations();
         if self.macs != PermittedMacs::Any || !self.networks.is_everything() {
             // A destination that is unknown in advance can be any address, so only a permit for
             // all addresses covers it.

@@ -146,7 +146,7 @@ impl<'a> PlaceSearch<'a> {
                 self.add_shortage_problem(index);
             }
         }
-        self.into_settlement()
+        self.into_assignment()
     }
 
     /// Assigns the interface that the port names to this port.
@@ -169,7 +169,7 @@ impl<'a> PlaceSearch<'a> {
             let known: Vec<&str> = self.rows.iter().map(|row| row.node.0.as_str()).collect();
             let hint = match known.as_slice() {
                 [] => "no node has joined yet; see `packetrig fleet status`".to_owned(),
-                known => format!("nodes of this fleet: {}", join_shortened_names(known)),
+                known => format!("nodes of this fleet: {}", join_first_texts(known)),
             };
             return Err(port_location_problem(index, format!("there is no node `{node}`"))
                 .with_hint(hint)
@@ -190,7 +190,7 @@ impl<'a> PlaceSearch<'a> {
                 self.rows[row].hello.ports.iter().map(|port| port.interface.as_str()).collect();
             let hint = match offered.as_slice() {
                 [] => format!("the owner of `{node}` offers no port"),
-                offered => format!("its owner offers: {}", join_shortened_names(offered)),
+                offered => format!("its owner offers: {}", join_first_texts(offered)),
             };
             let message = format!("node `{node}` does not offer a port `{interface}`");
             return Err(port_location_problem(index, message).with_hint(hint).into());
@@ -303,14 +303,14 @@ impl<'a> PlaceSearch<'a> {
         let hint = match (labelled.len(), reasons.is_empty()) {
             (0, _) => format!("no node and no port has the label `{label}`"),
             (_, true) => "other ports of the plan use all ports with this label".to_owned(),
-            (_, false) => join_shortened_names(&reasons.iter().map(String::as_str).collect::<Vec<_>>()),
+            (_, false) => join_first_texts(&reasons.iter().map(String::as_str).collect::<Vec<_>>()),
         };
         let message =
             format!("no port is left for `any-{label}`: the plan needs {wanted}, {usable} can be used");
         self.problems.push(PlanProblem::error(port_location_path(index), message).with_hint(hint));
     }
 
-    fn into_settlement(self) -> Result<PlaceSettlement, PlanProblems> {
+    fn into_assignment(self) -> Result<PlaceSettlement, PlanProblems> {
         if !self.problems.is_empty() {
             return Err(PlanProblems(self.problems));
         }
@@ -340,7 +340,7 @@ fn count_labelled_ports_of_node(label: &str, row: &MemberRow) -> usize {
 }
 
 /// Joins names for a message; of a long list, only the first ones are named.
-fn join_shortened_names(words: &[&str]) -> String {
+fn join_first_texts(words: &[&str]) -> String {
     const MAX_LISTED: usize = 8;
     match words.len().checked_sub(MAX_LISTED) {
         None | Some(0) => words.join(", "),

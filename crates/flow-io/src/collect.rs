@@ -36,7 +36,7 @@ use tls::ListenerEncryption;
 pub use tls::TlsFiles;
 
 use crossbeam_channel::bounded;
-use decode::{KnownState, MessageDecoder};
+use decode::{CollectorSnapshot, MessageDecoder};
 use intake::{ListenerCounters, MAX_QUEUED_BATCHES};
 use packetrig_flow::collect::{
     CollectorOptions, ExporterIdentity, ExporterList, FlowGatherer, GatherOptions, GroupOptions,
@@ -134,7 +134,7 @@ impl CollectorState {
 pub struct LedgerReader {
     intake: Arc<Vec<(String, Arc<ListenerCounters>)>>,
     relays: Arc<Vec<(String, Arc<RelayCounters>)>>,
-    known: Arc<Mutex<KnownState>>,
+    known: Arc<Mutex<CollectorSnapshot>>,
     began_ns: u64,
 }
 
@@ -172,7 +172,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         });
         // The queue is bounded: a slow outlet must slow the listeners and not fill the memory.
         let (queue, items) = bounded(MAX_QUEUED_BATCHES);
-        let known = Arc::<Mutex<KnownState>>::default();
+        let known = Arc::<Mutex<CollectorSnapshot>>::default();
         let mut opening = CollectorOpening {
             options,
             shared: &shared,

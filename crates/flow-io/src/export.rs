@@ -56,7 +56,7 @@ use sender::{EncoderOutput, LedgerSource, TargetSender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use transport::TargetTransport;
-use written::WrittenMessages;
+use written::UnconfirmedMessageStore;
 
 /// Reasons why an export cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -153,9 +153,9 @@ pub fn spawn_export(
 
 /// Makes the store that keeps written messages until they are acknowledged. Only meters with a history or a group have
 /// one, because they may have to send these messages again.
-fn written_messages_if_needed(options: &MeterExport) -> Option<WrittenMessages> {
+fn written_messages_if_needed(options: &MeterExport) -> Option<UnconfirmedMessageStore> {
     (options.has_history || options.group.is_some())
-        .then(|| WrittenMessages::new(options.backlog_bytes, resend_time(options)))
+        .then(|| UnconfirmedMessageStore::new(options.backlog_bytes, resend_time(options)))
 }
 
 /// Returns the age up to which records are sent again on a new connection.

@@ -222,13 +222,13 @@ impl MeterAccounts {
         let watched = lock_ignoring_poison(&self.export).as_ref().map(|export| export.watch.output_reports());
         let exports = watched.into_iter().flatten();
         let sinks = lock_ignoring_poison(&self.sinks);
-        let sinks = sinks.iter().enumerate().map(|(n, sink)| sink_report(n, sink, &notes, is_over));
+        let sinks = sinks.iter().enumerate().map(|(n, sink)| build_sink_report(n, sink, &notes, is_over));
         let outputs: Vec<_> = exports.chain(sinks).collect();
         let mut export = ExportCounts::default();
         for output in &outputs {
             add_counts(&mut export, &output.counts);
         }
-        let mut ledger = MeterLedger { capture: capture_counts(&notes), packets, export };
+        let mut ledger = MeterLedger { capture: sum_capture_counts(&notes), packets, export };
         let arrival = self.count_arrivals(&mut ledger, &notes, is_over);
         LedgerSnapshot { ledger, arrival, outputs, notes }
     }
@@ -267,7 +267,7 @@ impl MeterAccounts {
 }
 
 /// Sums the workers' counts of packets before the parser.
-fn capture_counts(notes: &[WorkerCounts]) -> CaptureCounts {
+fn sum_capture_counts(notes: &[WorkerCounts]) -> CaptureCounts {
     CaptureCounts {
         ring_dropped: notes.iter().map(|notes| notes.ring_dropped).sum(),
         delivered: notes.iter().map(|notes| notes.delivered).sum(),
@@ -288,7 +288,12 @@ fn lock_ignoring_poison<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn sink_report(number: usize, sink: &LedgerSink, notes: &[WorkerCounts], is_over: bool) -> OutputReport {
+fn build_sink_report(
+    number: usize,
+    sink: &LedgerSink,
+    notes: &[WorkerCounts],
+    is_over: bool,
+) -> OutputReport {
     let mut counts = ExportCounts::default();
     let mut losses = RecordLosses::default();
     for offered in notes.iter().filter_map(|notes| notes.offered.get(number)) {

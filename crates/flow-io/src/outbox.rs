@@ -50,8 +50,8 @@ impl OutputQueues {
     /// The queues of one worker to these outputs.
     pub fn new(channels: &OutputChannels) -> Self {
         Self {
-            records_out: export_outbox(channels, false),
-            events_out: export_outbox(channels, true),
+            records_out: make_export_outbox(channels, false),
+            events_out: make_export_outbox(channels, true),
             sinks: channels.sinks.clone(),
             backpressure: channels.backpressure.clone(),
             source: Some(channels.backpressure.register_source()),
@@ -134,7 +134,7 @@ impl OutputQueues {
     }
 }
 
-fn export_outbox(channels: &OutputChannels, events: bool) -> Option<export::WorkerOutbox> {
+fn make_export_outbox(channels: &OutputChannels, events: bool) -> Option<export::WorkerOutbox> {
     let export = channels.export.as_ref().filter(|(_, wants_events)| *wants_events == events);
     export.map(|(queue, _)| queue.make_outbox())
 }

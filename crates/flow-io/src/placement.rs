@@ -10,7 +10,8 @@ use std::ops::RangeInclusive;
 
 /// Chooses a processor for each worker, interface by interface; `None` means that the worker may run on any.
 pub(crate) fn assign_processors(locations: &[PortLocation], of_each: usize) -> Vec<Option<usize>> {
-    let near: Vec<Vec<usize>> = locations.iter().map(|at| near_processors(at).unwrap_or_default()).collect();
+    let near: Vec<Vec<usize>> =
+        locations.iter().map(|at| read_near_processors(at).unwrap_or_default()).collect();
     assign_nearest_processors(&sched::allowed_cpus().unwrap_or_default(), &near, of_each)
 }
 
@@ -68,7 +69,7 @@ fn assign_nearest_processors(allowed: &[usize], near: &[Vec<usize>], of_each: us
 
 /// Returns the processors of the NUMA node that an interface is attached to. The processors for interfaces of
 /// other namespaces are unknown: `/sys` does not show their interfaces here.
-fn near_processors(location: &PortLocation) -> Option<Vec<usize>> {
+fn read_near_processors(location: &PortLocation) -> Option<Vec<usize>> {
     if location.namespace.is_some() {
         return None;
     }

@@ -21,23 +21,23 @@ pub struct TrafficShare {
     pub bytes: u64,
 }
 
-pub type NotedFlows = HashMap<FlowKey, TrafficShare>;
+pub type FlowTrafficMap = HashMap<FlowKey, TrafficShare>;
 
 /// A worker's table of noted flows, which a reader can take.
 #[derive(Debug)]
-pub struct TopBoard(Mutex<NotedFlows>);
+pub struct TopFlowTable(Mutex<FlowTrafficMap>);
 
-impl Default for TopBoard {
+impl Default for TopFlowTable {
     fn default() -> Self {
         Self(Mutex::new(empty_table()))
     }
 }
 
-fn empty_table() -> NotedFlows {
+fn empty_table() -> FlowTrafficMap {
     HashMap::with_capacity(MAX_NOTED_FLOWS)
 }
 
-impl TopBoard {
+impl TopFlowTable {
     /// Notes a batch. If the table is being taken just now, this batch is left out.
     pub fn count_batch_flows(&self, batch: &[PacketInfo]) {
         // The lock is never waited for: the worker has packets to meter, and these numbers are only for display.
@@ -60,7 +60,7 @@ impl TopBoard {
     }
 
     /// Takes the flows that were noted since the last call.
-    pub fn take_flows(&self) -> NotedFlows {
+    pub fn take_flows(&self) -> FlowTrafficMap {
         // The memory is allocated before the lock is taken, so that the worker misses as few batches as possible.
         let empty = empty_table();
         std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), empty)
@@ -68,11 +68,11 @@ impl TopBoard {
 }
 
 /// Returns the largest flows, by bytes, among those that several workers noted.
-pub fn largest_flows(
-    noted: impl IntoIterator<Item = NotedFlows>,
+pub fn merge_largest_flows(
+    noted: impl IntoIterator<Item = FlowTrafficMap>,
     most: usize,
 ) -> Vec<(FlowKey, TrafficShare)> {
-    let mut all = NotedFlows::new();
+    let mut all = FlowTrafficMap::new();
     for (key, share) in noted.into_iter().flatten() {
         let sum = all.entry(key).or_default();
         sum.packets += share.packets;
@@ -96,14 +96,14 @@ mod tests {
 
     #[test]
     fn top_flows_merge_directions_and_sort_by_bytes() {
-        let boards = [TopBoard::default(), TopBoard::default()];
+        let boards = [TopFlowTable::default(), TopFlowTable::default()];
         boards[0].count_batch_flows(&[packet(1, 2, 100), packet(2, 1, 50), packet(3, 4, 10)]);
         boards[1].count_batch_flows(&[packet(3, 4, 1000)]);
-        let top = largest_flows(boards.iter().map(TopBoard::take_flows), 5);
+        let top = merge_largest_flows(boards.iter().map(TopFlowTable::take_flows), 5);
         let shares: Vec<_> =
             top.iter().map(|(key, share)| (key.source[15], share.packets, share.bytes)).collect();
         assert_eq!(shares, [(3, 2, 1010), (1, 2, 150)]);
-        assert!(largest_flows(boards.iter().map(TopBoard::take_flows), 5).is_empty());
+        assert!(merge_largest_flows(boards.iter().map(TopFlowTable::take_flows), 5).is_empty());
     }
 
     #[test]
@@ -114,9 +114,9 @@ mod tests {
             ..packet(from, to, 100)
         };
         for (one, other) in [(1, 2), (2, 1)] {
-            let board = TopBoard::default();
+            let board = TopFlowTable::default();
             board.count_batch_flows(&[echo(one, other, 0x0800), echo(other, one, 0)]);
-            let top = largest_flows([board.take_flows()], 5);
+            let top = merge_largest_flows([board.take_flows()], 5);
             let shares: Vec<_> =
                 top.iter().map(|(key, share)| (key.destination_port, share.packets)).collect();
             assert_eq!(shares, [(0x0800, 2)]);
@@ -125,14 +125,17 @@ mod tests {
 
     #[test]
     fn a_full_batch_is_estimated() {
-        let board = TopBoard::default();
+        let board = TopFlowTable::default();
         board.count_batch_flows(&[packet(1, 2, 100); PACKETS_PER_BATCH]);
-        assert_eq!(largest_flows([board.take_flows()], 1)[0].1, TrafficShare { packets: 32, bytes: 3200 });
+        assert_eq!(
+            merge_largest_flows([board.take_flows()], 1)[0].1,
+            TrafficShare { packets: 32, bytes: 3200 }
+        );
     }
 
     #[test]
     fn there_is_an_end_to_what_is_noted() {
-        let board = TopBoard::default();
+        let board = TopFlowTable::default();
         for n in 0..u16::try_from(MAX_NOTED_FLOWS).unwrap() + 100 {
             let mut one = packet(1, 2, 1);
             one.source_port = n;

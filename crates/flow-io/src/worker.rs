@@ -21,7 +21,7 @@ use crate::memory::MeterMemory;
 use crate::outbox::{OfferedCounts, OutputQueues};
 use crate::reorder::ReorderBuffer;
 use crate::source::{PacketSource, SentCounts, TakeOutcome};
-use crate::top::TopBoard;
+use crate::top::TopFlowTable;
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::FlowTable;
 use packetrig_flow::{PacketCounts, PacketInfo};
@@ -65,13 +65,13 @@ pub struct WorkerStatus {
     has_failed: AtomicBool,
     notes: Mutex<WorkerCounts>,
     /// Table of the largest flows, if there is a live view.
-    pub board: Option<TopBoard>,
+    pub board: Option<TopFlowTable>,
 }
 
 impl WorkerStatus {
     /// With `has_board`, the worker records the largest flows.
     pub(crate) fn new(has_board: bool) -> Self {
-        Self { board: has_board.then(TopBoard::default), ..Self::default() }
+        Self { board: has_board.then(TopFlowTable::default), ..Self::default() }
     }
 
     /// Asks the worker to take the packets that have arrived and to end.

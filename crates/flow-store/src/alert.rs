@@ -15,6 +15,6 @@ mod sink;
 mod windows;
 
 pub use judge::{AlertEvent, AlertEventKind};
-pub use outlet::{AlertPlace, InvalidAlertPlace};
+pub use outlet::{AlertDestination, InvalidAlertPlace};
 pub use rules::{AlertMeasure, AlertRule, AlertRules, AlertThreshold, InvalidAlertRules};
 pub use sink::{AlertCounts, AlertCountsReader, AlertOptions, AlertSink};

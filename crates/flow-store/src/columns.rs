@@ -84,12 +84,12 @@ pub fn flow_columns() -> &'static [FlowColumn] {
                 accessor: ColumnAccessor::Record(value),
             },
         );
-        of_record.chain(OF_SOURCE).collect()
+        of_record.chain(EXPORTER_COLUMNS).collect()
     });
     &COLUMNS
 }
 
-const OF_SOURCE: [FlowColumn; 2] = [
+const EXPORTER_COLUMNS: [FlowColumn; 2] = [
     FlowColumn {
         name: "exporterIPv6Address",
         short: "exporter-ip",

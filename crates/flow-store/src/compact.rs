@@ -14,9 +14,9 @@ mod tests;
 use super::Error;
 use super::encode::WritableTable;
 use super::files::{ClaimedFile, claim_file_in};
-use super::finished::{FinishedFacts, FinishedFiles};
+use super::finished::{FinishedFileFacts, FinishedFiles};
 use super::partial::{FinishedFile, PartialFile};
-use super::progress::oldest_note_ns;
+use super::progress::read_oldest_note_time;
 use super::replacement::{self, ReplacementNote};
 use super::row_group::EncodedGroup;
 use super::scan::open_parquet;
@@ -79,7 +79,7 @@ pub fn compact_files(
     }
     // A collector that replaces a killed one counts the rows of files that are newer than its progress note. Files
     // newer than the oldest note must stay as they are.
-    let settled_ns = oldest_note_ns(directory)?.unwrap_or(u64::MAX);
+    let settled_ns = read_oldest_note_time(directory)?.unwrap_or(u64::MAX);
     let mut found = FinishedFiles::default();
     found.rescan(directory)?;
     for ((table, partition), files) in files_by_partition(found) {
@@ -107,7 +107,7 @@ pub fn compact_files(
     Ok(compacted)
 }
 
-type Partitions = BTreeMap<(WritableTable, PathBuf), Vec<FinishedFacts>>;
+type Partitions = BTreeMap<(WritableTable, PathBuf), Vec<FinishedFileFacts>>;
 
 fn files_by_partition(found: FinishedFiles) -> Partitions {
     let mut partitions = Partitions::new();
@@ -120,15 +120,15 @@ fn files_by_partition(found: FinishedFiles) -> Partitions {
 
 /// Returns the files that are worth joining: files of at most half of `file_bytes`. Rewriting larger
 /// files would gain little.
-fn small_files(files: Vec<FinishedFacts>, file_bytes: u64) -> Vec<FinishedFacts> {
+fn small_files(files: Vec<FinishedFileFacts>, file_bytes: u64) -> Vec<FinishedFileFacts> {
     files.into_iter().filter(|file| file.bytes <= file_bytes / 2).collect()
 }
 
 fn files_with_same_columns(
-    files: Vec<FinishedFacts>,
+    files: Vec<FinishedFileFacts>,
     table: WritableTable,
     compacted: &mut CompactedFiles,
-) -> Vec<FinishedFacts> {
+) -> Vec<FinishedFileFacts> {
     let (same, other): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| {
         // A file that cannot be opened, for example because it was removed since, counts as another file.
         let opened = open_parquet(&file.path);
@@ -140,9 +140,9 @@ fn files_with_same_columns(
 
 /// Makes sets of at least two files, each set of at most `file_bytes`. Files whose times are close go
 /// into the same set.
-fn batch_files(files: Vec<FinishedFacts>, file_bytes: u64) -> Vec<Vec<FinishedFacts>> {
+fn batch_files(files: Vec<FinishedFileFacts>, file_bytes: u64) -> Vec<Vec<FinishedFileFacts>> {
     let mut all = Vec::new();
-    let mut batch: Vec<FinishedFacts> = Vec::new();
+    let mut batch: Vec<FinishedFileFacts> = Vec::new();
     let mut bytes = 0;
     for file in files {
         // This limits the bytes that are read. The joined file is often smaller, and may be joined
@@ -174,7 +174,7 @@ struct PartitionFileSet<'a> {
     /// Directory of the table.
     place: PathBuf,
     partition: &'a Path,
-    files: &'a [FinishedFacts],
+    files: &'a [FinishedFileFacts],
 }
 
 impl PartitionFileSet<'_> {
@@ -241,7 +241,7 @@ impl PartitionFileSet<'_> {
         let names = self.files.iter().filter_map(|file| file.path.file_name()?.to_str().map(str::to_owned));
         let note = ReplacementNote {
             files: names.collect(),
-            modified_ns: self.files.iter().map(FinishedFacts::modified_ns).max().unwrap_or(0),
+            modified_ns: self.files.iter().map(FinishedFileFacts::modified_ns).max().unwrap_or(0),
         };
         // From here on no reader is active, and none can start: so no reader sees old files beside the new one.
         let _alone = lock_table_exclusively(&self.place).map_err(Error::file("lock", &self.place))?;
@@ -252,7 +252,7 @@ impl PartitionFileSet<'_> {
             return Ok(false);
         }
         // Retention in another process may have removed some files; these must not come back.
-        if !self.files.iter().all(FinishedFacts::is_unchanged) || !goes_on(ReplacementStep::Written) {
+        if !self.files.iter().all(FinishedFileFacts::is_unchanged) || !goes_on(ReplacementStep::Written) {
             return Ok(false);
         }
         replacement::write_replacement_note(path, &note)?;

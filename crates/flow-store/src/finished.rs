@@ -21,7 +21,7 @@ const WRITER_NAME_PREFIX: &str = "packetrig ";
 
 /// A finished file of packetrig.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct FinishedFacts {
+pub(super) struct FinishedFileFacts {
     pub(super) path: PathBuf,
     pub(super) table: WritableTable,
     pub(super) bytes: u64,
@@ -56,7 +56,7 @@ impl FileIdentity {
 #[derive(Debug, Default)]
 pub(super) struct FinishedFiles {
     /// Finished files of packetrig, in the order of their latest records, the oldest first.
-    pub(super) files: VecDeque<FinishedFacts>,
+    pub(super) files: VecDeque<FinishedFileFacts>,
     /// Bytes of all other files: growing files, damaged files, and files of other programs.
     pub(super) other_bytes: u64,
 }
@@ -64,7 +64,7 @@ pub(super) struct FinishedFiles {
 impl FinishedFiles {
     /// Scans the directory again. Footers of files that are already known are not read again.
     pub(super) fn rescan(&mut self, directory: &Path) -> Result<(), Error> {
-        let mut known: HashMap<PathBuf, FinishedFacts> =
+        let mut known: HashMap<PathBuf, FinishedFileFacts> =
             self.files.drain(..).map(|file| (file.path.clone(), file)).collect();
         self.other_bytes = 0;
         let mut files = Vec::new();
@@ -78,7 +78,7 @@ impl FinishedFiles {
                 let Ok(facts) = fs::symlink_metadata(&path) else { continue };
                 let identity = FileIdentity::from_metadata(&facts);
                 let before = known.remove(&path).filter(|file| file.identity == identity);
-                match before.or_else(|| FinishedFacts::read_footer(&path, table, identity)) {
+                match before.or_else(|| FinishedFileFacts::read_footer(&path, table, identity)) {
                     Some(file) => files.push(file),
                     None => self.other_bytes = self.other_bytes.saturating_add(facts.len()),
                 }
@@ -96,7 +96,7 @@ impl FinishedFiles {
     }
 }
 
-impl FinishedFacts {
+impl FinishedFileFacts {
     /// Reads the facts of a file from its footer. `None` if the file is unfinished or damaged, or packetrig
     /// did not write it.
     fn read_footer(path: &Path, table: WritableTable, identity: FileIdentity) -> Option<Self> {

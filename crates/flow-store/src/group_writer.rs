@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 /// Maximum number of files that grow at the same time: for both tables, one file for each hour around now and one
 /// without an hour. So records of these hours that arrive mixed do not end files before they are large or old enough.
-const MAX_OPEN: usize = 2 * (PartitionedHours::NEAR_HOURS + 1);
+const MAX_GROWING_FILES: usize = 2 * (PartitionedHours::NEAR_HOURS + 1);
 /// Maximum number of files that may wait for their footer or their name.
 const MAX_UNFINISHED: usize = 16;
 
@@ -182,7 +182,7 @@ impl GroupWriter {
             return;
         }
         self.growing.push(file);
-        if self.growing.len() > MAX_OPEN {
+        if self.growing.len() > MAX_GROWING_FILES {
             let oldest = (0..self.growing.len()).min_by_key(|&index| self.growing[index].touched);
             let oldest = self.growing.swap_remove(oldest.unwrap_or(0));
             self.finish_file(oldest);

@@ -18,7 +18,7 @@ use std::sync::Arc;
 const MAX_PARTS: usize = 8;
 /// Maximum number of bytes of a word in a key. Longer words are cut, and words with the same
 /// beginning become one group.
-const MAX_WORD: usize = 255;
+const MAX_GROUP_WORD_BYTES: usize = 255;
 
 /// The values that records are grouped by. If the grouping distinguishes source from destination, each direction of a record
 /// counts as a record of its own; otherwise both count together.
@@ -315,8 +315,8 @@ fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, key: &mut Vec
 
 fn append_key_text(word: &str, key: &mut Vec<u8>) {
     // The word is cut at a character, so that a truncated word is still valid text.
-    let word = &word.as_bytes()[..word.floor_char_boundary(MAX_WORD)];
-    // At most MAX_WORD, which fits. The length comes first, so that the key can be read back.
+    let word = &word.as_bytes()[..word.floor_char_boundary(MAX_GROUP_WORD_BYTES)];
+    // At most MAX_GROUP_WORD_BYTES, which fits. The length comes first, so that the key can be read back.
     key.push(clamp_to_u8(word.len() as u64));
     key.extend_from_slice(word);
 }

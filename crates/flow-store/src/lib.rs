@@ -68,4 +68,4 @@ pub use parquet::{ParquetOptions, ParquetSink};
 pub use queued::{QueuePolicy, QueuedSink, StoredCallback};
 pub use sink::{KeptCounts, RecordMaker, RecordSink};
 pub use target::StoreTarget;
-pub use walk::linked_tables;
+pub use walk::find_linked_tables;

@@ -25,7 +25,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Maximum number of bytes of a names file.
-const MAX_FILE: u64 = 1 << 30;
+const MAX_NAMES_FILE_BYTES: u64 = 1 << 30;
 
 /// Kinds of names in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,9 +179,9 @@ fn read_bounded_file(path: &Path) -> Result<Vec<u8>, Error> {
     let file = std::fs::File::open(path).map_err(Error::file("read", path))?;
     let mut content = Vec::new();
     // One byte more shows that the file is too long.
-    file.take(MAX_FILE + 1).read_to_end(&mut content).map_err(Error::file("read", path))?;
-    if content.len() as u64 > MAX_FILE {
-        let why = format!("the file has more than {MAX_FILE} bytes");
+    file.take(MAX_NAMES_FILE_BYTES + 1).read_to_end(&mut content).map_err(Error::file("read", path))?;
+    if content.len() as u64 > MAX_NAMES_FILE_BYTES {
+        let why = format!("the file has more than {MAX_NAMES_FILE_BYTES} bytes");
         return Err(Error::Names { path: path.to_owned(), why });
     }
     Ok(content)

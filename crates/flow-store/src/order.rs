@@ -171,7 +171,7 @@ pub fn first_records<T>(
     most: usize,
     show: &mut dyn FnMut(&RowChunk, usize) -> T,
 ) -> Result<FirstRecords<T>, Error> {
-    let FirstRecordPositions { ranked, count } = first_row_places(files, filter, order, most)?;
+    let FirstRecordPositions { ranked, count } = find_first_row_positions(files, filter, order, most)?;
     // Records are read in the order of the files, each with its rank, and then sorted into the requested order.
     let mut by_place: Vec<_> = ranked.into_iter().zip(0..).collect();
     // No two positions are equal, so the ranks never decide.
@@ -195,7 +195,7 @@ struct FirstRecordPositions {
     count: u64,
 }
 
-fn first_row_places(
+fn find_first_row_positions(
     files: &[PathBuf],
     filter: &FlowFilter,
     order: RecordOrder,
@@ -271,7 +271,7 @@ impl RankedRecords {
 mod tests {
     use super::*;
     use crate::sample::records;
-    use crate::scan::flow_files;
+    use crate::scan::list_flow_files;
     use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
     use packetrig_sys::clock;
 
@@ -296,7 +296,7 @@ mod tests {
         let given = records(2000);
         sink.write_records(&given, RecordMaker::default()).unwrap();
         sink.close_sink().1.unwrap();
-        let files = flow_files(&[directory.path().to_owned()]).unwrap();
+        let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
         let of = |filter: &str, order: &str, most| numbers(&files, filter, order, most).0;
         // Record n has n + 1 packets and begins n seconds late; source ports are 40000 + n % 1000, protocols 6 or 17.
         assert_eq!(of("any", "packets", 3), [1999, 1998, 1997]);
@@ -328,7 +328,7 @@ mod tests {
             sink.write_records(&records(3000), RecordMaker::default()).unwrap();
         }
         sink.close_sink().1.unwrap();
-        let files = flow_files(&[directory.path().to_owned()]).unwrap();
+        let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
         let all: Vec<_> = flow_columns().iter().map(|column| column.name).collect();
         let cost = |wanted: &[&'static str]| {
             let begun_ns = clock::thread_cpu_ns();

@@ -10,7 +10,7 @@
 mod killed;
 
 pub use killed::KilledCollectorRecords;
-pub(super) use killed::oldest_note_ns;
+pub(super) use killed::read_oldest_note_time;
 
 use super::{Error, RecordMaker};
 use packetrig_sys::private_files;

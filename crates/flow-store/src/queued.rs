@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// Maximum number of commands that wait in the queue; the number of waiting records is bounded, too.
-const MAX_QUEUED_ORDERS: usize = 4096;
+const MAX_QUEUED_COMMANDS: usize = 4096;
 
 /// Called on the sink's thread. The argument is true if none of the records that the sink took before still waits: each
 /// is stored or was given up.
@@ -104,7 +104,7 @@ impl std::fmt::Debug for SinkCommand {
 impl QueuedSink {
     /// Starts a thread for a sink, behind a queue of at most `records_most` records.
     pub fn new(sink: Box<dyn RecordSink>, records_most: u64) -> Result<Self, Error> {
-        let (orders, received) = sync_channel(MAX_QUEUED_ORDERS);
+        let (orders, received) = sync_channel(MAX_QUEUED_COMMANDS);
         let shared = Arc::<SharedQueue>::default();
         let theirs = Arc::clone(&shared);
         let thread =

@@ -2,7 +2,7 @@
 
 use super::Error;
 use super::filter::FlowFilter;
-use super::scan::{ListedFiles, RowChunk, flow_files, map_records, scan_records};
+use super::scan::{ListedFiles, RowChunk, list_flow_files, map_records, scan_records};
 use packetrig_flow::{FlowHalf, FlowHistory, FlowRecord};
 use packetrig_sys::{disk, private_files};
 use packetrig_units::Nanos;
@@ -45,7 +45,7 @@ impl RecentRecords {
     /// A collector that was killed may have stored nothing yet. Without the note, the next one could not tell packets that
     /// nobody stored from packets that another collector had stored in another directory before.
     pub fn find_in(directory: &Path, last: Nanos, now_ns: u64) -> Result<Self, Error> {
-        let all = match flow_files(&[directory.to_owned()]) {
+        let all = match list_flow_files(&[directory.to_owned()]) {
             Err(Error::Nothing { .. }) => ListedFiles::default(),
             all => all?,
         };
@@ -182,7 +182,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut before = GroupedFlows::new(GroupOptions::default(), THIRTEEN - SECOND);
         let stored: Vec<_> =
-            (0..50).filter_map(|n| before.filter_new(of_group(n, 1, 10), 1).next()).collect();
+            (0..50).filter_map(|n| before.keep_unstored_packets(of_group(n, 1, 10), 1).next()).collect();
         assert_eq!(stored.len(), 50);
         store(directory.path(), &[stored, records(20)].concat());
         let recent = recent_records(directory.path(), THIRTEEN);
@@ -191,15 +191,21 @@ mod tests {
         recent
             .for_each_group_record(&mut |record| {
                 recalled += 1;
-                again.recall_record(record, 1);
+                again.restore_stored_record(record, 1);
             })
             .unwrap();
         assert_eq!(recalled, 50);
         for n in 0..50 {
-            assert!(again.filter_new(of_group(n, 2, 10), 2).next().is_none(), "{n} comes again");
-            assert_eq!(again.filter_new(of_group(n, 2, 13), 2).next().map(|new| new.packets()), Some(3));
+            assert!(again.keep_unstored_packets(of_group(n, 2, 10), 2).next().is_none(), "{n} comes again");
+            assert_eq!(
+                again.keep_unstored_packets(of_group(n, 2, 13), 2).next().map(|new| new.packets()),
+                Some(3)
+            );
         }
-        assert_eq!(again.filter_new(of_group(60, 2, 7), 2).next().map(|new| new.packets()), Some(7));
+        assert_eq!(
+            again.keep_unstored_packets(of_group(60, 2, 7), 2).next().map(|new| new.packets()),
+            Some(7)
+        );
     }
 
     fn recent_records(directory: &Path, now_ns: u64) -> RecentRecords {
@@ -210,7 +216,7 @@ mod tests {
     fn recent_records_skip_old_files() {
         let directory = tempfile::tempdir().unwrap();
         store(directory.path(), &records(10));
-        for path in flow_files(&[directory.path().to_owned()]).unwrap().iter() {
+        for path in list_flow_files(&[directory.path().to_owned()]).unwrap().iter() {
             fs::File::options().write(true).open(path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
         }
         store(directory.path(), &[record(3000)]);

@@ -136,7 +136,7 @@ fn remove_empty_partition(file: &Path) {
 }
 
 /// The files of a directory that have to be removed now because of the limits, oldest first.
-pub fn files_to_remove(directory: &Path, limits: RetentionLimits) -> Result<Vec<FileToRemove>, Error> {
+pub fn list_files_to_remove(directory: &Path, limits: RetentionLimits) -> Result<Vec<FileToRemove>, Error> {
     // A dry run uses the same decisions as a removal, so that it shows what will happen.
     let mut keeper = scanned_keeper(directory, limits)?;
     let mut to_remove = Vec::new();

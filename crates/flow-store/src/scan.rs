@@ -129,16 +129,16 @@ impl Deref for ListedFiles {
 }
 
 /// The files of flow records among `places`, which are directories and files; sorted by name within a directory.
-pub fn flow_files(places: &[PathBuf]) -> Result<ListedFiles, Error> {
-    files_of_table(places, WritableTable::Flows)
+pub fn list_flow_files(places: &[PathBuf]) -> Result<ListedFiles, Error> {
+    list_files_of_table(places, WritableTable::Flows)
 }
 
 /// The files of ledgers among `places`.
 pub(super) fn ledger_files(places: &[PathBuf]) -> Result<ListedFiles, Error> {
-    files_of_table(places, WritableTable::MeterStats)
+    list_files_of_table(places, WritableTable::MeterStats)
 }
 
-fn files_of_table(places: &[PathBuf], table: WritableTable) -> Result<ListedFiles, Error> {
+fn list_files_of_table(places: &[PathBuf], table: WritableTable) -> Result<ListedFiles, Error> {
     let mut locks = TableReadLocks::default();
     loop {
         let paths = list_files(places, table)?;
@@ -396,7 +396,7 @@ impl<C, F: Fn(&mut C, &RowChunk, &[usize])> PortionSink for PortionCounter<'_, C
 
 /// The first and last start of a flow in all files, according to their statistics. Row groups without statistics do not
 /// count.
-pub fn flow_start_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
+pub fn read_flow_start_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
     let mut whole: Option<(u64, u64)> = None;
     for path in files {
         // Only footers are read, so this is fast for any number of records.

@@ -117,7 +117,7 @@ pub(super) const TOP_COLUMNS: [&str; 8] = [
 ];
 
 /// The largest groups of the records that a filter selects.
-pub fn top_groups(
+pub fn find_top_groups(
     files: &[PathBuf],
     filter: &FlowFilter,
     question: &TopQuestion,
@@ -125,7 +125,7 @@ pub fn top_groups(
     top_groups_with(&ScanTerms::default(), files, filter, question)
 }
 
-/// Like [`top_groups`], on other terms.
+/// Like [`find_top_groups`], on other terms.
 pub fn top_groups_with(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],

@@ -2,7 +2,7 @@
 
 use super::Error;
 use super::filter::FlowFilter;
-use super::scan::{RowChunk, ScanTerms, count_records, flow_start_range};
+use super::scan::{RowChunk, ScanTerms, count_records, read_flow_start_range};
 use super::top::GroupTotals;
 use packetrig_units::{Nanos, clamp_to_u8};
 use serde::Serialize;
@@ -87,7 +87,7 @@ pub fn flow_totals_with(
     let bucket_ns = match bucket {
         // A length of zero would be a division by zero.
         Some(bucket) => bucket.as_u64().max(1),
-        None => default_bucket_length(flow_start_range(files)?, filter),
+        None => default_bucket_length(read_flow_start_range(files)?, filter),
     };
     let counted = count_records(
         terms,
@@ -276,7 +276,7 @@ mod tests {
         );
     }
     use crate::sample::{SECOND, THIRTEEN, records};
-    use crate::scan::flow_files;
+    use crate::scan::list_flow_files;
     use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
     use packetrig_flow::FlowRecord;
 
@@ -287,7 +287,7 @@ mod tests {
         let given = records(5000);
         sink.write_records(&given, RecordMaker::default()).unwrap();
         sink.close_sink().1.unwrap();
-        let files = flow_files(&[directory.path().to_owned()]).unwrap();
+        let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
         let totals = flow_totals(&files, &FlowFilter::default(), None).unwrap();
         let packets = given.iter().map(FlowRecord::packets).sum();
         let bytes = given.iter().map(FlowRecord::bytes).sum();

@@ -47,7 +47,7 @@ fn walk_directory(
 }
 
 /// Targets of the links to tables in a directory of records.
-pub fn linked_tables(directory: &Path) -> Vec<PathBuf> {
+pub fn find_linked_tables(directory: &Path) -> Vec<PathBuf> {
     let places = WritableTable::ALL.iter().map(|table| directory.join(table.name()));
     places.filter(|place| place.is_symlink()).filter_map(|place| place.canonicalize().ok()).collect()
 }

@@ -77,7 +77,7 @@ fn main() {
 
 fn records() {
     for (name, version, len) in
-        [("IPv4", 4, unified::RECORD_LENGTHS[0]), ("IPv6", 6, unified::RECORD_LENGTHS[1])]
+        [("IPv4", 4, unified::UNIFIED_RECORD_LENGTHS[0]), ("IPv6", 6, unified::UNIFIED_RECORD_LENGTHS[1])]
     {
         let mut record = vec![1; len];
         record[0] = version;

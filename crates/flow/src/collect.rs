@@ -53,7 +53,7 @@ pub use exporter::{
     sender_network,
 };
 pub use gather::{FlowGatherer, GatherOptions};
-pub use group::{GroupCounts, GroupOptions, GroupSwitch, GroupedFlows, MeterPart};
+pub use group::{GroupCounts, GroupOptions, GroupSwitch, GroupedFlows, MeterCounts};
 pub use malformed::MalformedMessage;
 pub use options::ReportedLosses;
 pub use place::{FieldPlace, field_place};

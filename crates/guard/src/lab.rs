@@ -65,18 +65,22 @@ fn describe_interface(
     Some(StackedInterface {
         name: if label.is_empty() { name.clone() } else { format!("{label}/{name}") },
         kinship: match reach {
-            _ if namespace == 0 && number == index => InterfaceKinship::Itself,
-            InterfaceReach::BeyondCable => InterfaceKinship::BeyondCable,
-            _ => InterfaceKinship::Stacked,
+            _ if namespace == 0 && number == index => InterfaceRelation::Itself,
+            InterfaceReach::BeyondCable => InterfaceRelation::BeyondCable,
+            _ => InterfaceRelation::Stacked,
         },
         loopback: of.link.loopback,
         default_route: of.default_route,
-        unknown: find_unknown_part(all, namespace, of),
+        unknown: find_hidden_surroundings(all, namespace, of),
         addresses: of.addresses.clone(),
     })
 }
 
-fn find_unknown_part(all: &[StackNamespace], namespace: usize, of: &StackLink) -> Option<HiddenSurroundings> {
+fn find_hidden_surroundings(
+    all: &[StackNamespace],
+    namespace: usize,
+    of: &StackLink,
+) -> Option<HiddenSurroundings> {
     if leads_to_unknown_namespace(all, namespace, &of.link) {
         return Some(HiddenSurroundings::FarEnd);
     }
@@ -94,7 +98,7 @@ pub enum HiddenSurroundings {
 
 /// Relation of an interface to the requested one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InterfaceKinship {
+pub enum InterfaceRelation {
     /// This is the requested interface.
     Itself,
     /// It shares a wire with the requested interface.
@@ -108,7 +112,7 @@ pub enum InterfaceKinship {
 pub struct StackedInterface {
     pub name: String,
     /// Its relation to the requested interface.
-    pub kinship: InterfaceKinship,
+    pub kinship: InterfaceRelation,
     /// It is the loopback interface.
     pub loopback: bool,
     /// A default route leaves through it.
@@ -140,9 +144,11 @@ pub fn judge_port(port: &str, relatives: &[StackedInterface], confirmed: bool) -
 
 fn find_objection(relative: &StackedInterface) -> Option<String> {
     let who = match relative.kinship {
-        InterfaceKinship::Itself => "it".to_owned(),
-        InterfaceKinship::BeyondCable => format!("{}, at or beyond the far end of its cable,", relative.name),
-        InterfaceKinship::Stacked => format!("{}, which is in the same stack of interfaces,", relative.name),
+        InterfaceRelation::Itself => "it".to_owned(),
+        InterfaceRelation::BeyondCable => {
+            format!("{}, at or beyond the far end of its cable,", relative.name)
+        }
+        InterfaceRelation::Stacked => format!("{}, which is in the same stack of interfaces,", relative.name),
     };
     if relative.loopback {
         return Some(format!("{who} is the loopback interface, which carries this machine's own traffic"));
@@ -158,7 +164,7 @@ fn find_objection(relative: &StackedInterface) -> Option<String> {
         return Some(format!("{who} {reason}"));
     }
     // The device under test may have any address.
-    if relative.kinship == InterfaceKinship::BeyondCable {
+    if relative.kinship == InterfaceRelation::BeyondCable {
         return None;
     }
     let foreign = relative.addresses.iter().find(|address| !is_benchmarking_or_link_local(**address))?;
@@ -173,7 +179,7 @@ fn find_objection_to_hidden_part(relative: &StackedInterface) -> Option<&'static
     let has_address = relative.addresses.iter().any(|address| !is_link_local(*address));
     match relative.unknown? {
         HiddenSurroundings::FarEnd => Some("leads into a network namespace that this process cannot inspect"),
-        HiddenSurroundings::Routes if relative.kinship == InterfaceKinship::BeyondCable && !has_address => {
+        HiddenSurroundings::Routes if relative.kinship == InterfaceRelation::BeyondCable && !has_address => {
             None
         }
         HiddenSurroundings::Routes => {
@@ -215,7 +221,7 @@ mod tests {
     fn plain() -> StackedInterface {
         StackedInterface {
             name: "eth1".into(),
-            kinship: InterfaceKinship::Itself,
+            kinship: InterfaceRelation::Itself,
             loopback: false,
             default_route: false,
             unknown: None,
@@ -266,14 +272,14 @@ mod tests {
     fn stacked_default_route_is_refused_by_name() {
         let bridge = StackedInterface {
             name: "br0".into(),
-            kinship: InterfaceKinship::Stacked,
+            kinship: InterfaceRelation::Stacked,
             default_route: true,
             ..plain()
         };
         let reason = judge_port("eth1", &[plain(), bridge.clone()], false).unwrap_err().reason;
         assert!(reason.contains("br0"), "{reason}");
         // The device under test may have any address, but not a default route.
-        let beyond = StackedInterface { kinship: InterfaceKinship::BeyondCable, ..bridge };
+        let beyond = StackedInterface { kinship: InterfaceRelation::BeyondCable, ..bridge };
         assert!(judge_port("eth1", std::slice::from_ref(&beyond), false).is_err());
         let address = "10.0.0.1".parse().unwrap();
         let tested = StackedInterface { default_route: false, addresses: vec![address], ..beyond };
@@ -286,13 +292,14 @@ mod tests {
         let refusal = |relative: StackedInterface| {
             judge_port("eth1", &[relative], false).err().map(|refusal| refusal.reason)
         };
-        for kinship in [InterfaceKinship::Itself, InterfaceKinship::Stacked, InterfaceKinship::BeyondCable] {
+        for kinship in [InterfaceRelation::Itself, InterfaceRelation::Stacked, InterfaceRelation::BeyondCable]
+        {
             let reason = refusal(unseen(HiddenSurroundings::FarEnd, kinship)).unwrap();
             assert!(reason.contains("cannot inspect"), "{reason}");
         }
-        let below = refusal(unseen(HiddenSurroundings::Routes, InterfaceKinship::Stacked)).unwrap();
+        let below = refusal(unseen(HiddenSurroundings::Routes, InterfaceRelation::Stacked)).unwrap();
         assert!(below.contains("routes are unknown"), "{below}");
-        let bridge = unseen(HiddenSurroundings::Routes, InterfaceKinship::BeyondCable);
+        let bridge = unseen(HiddenSurroundings::Routes, InterfaceRelation::BeyondCable);
         assert_eq!(refusal(bridge.clone()), None);
         let link_only = StackedInterface { addresses: vec!["fe80::1".parse().unwrap()], ..bridge.clone() };
         assert_eq!(refusal(link_only), None);

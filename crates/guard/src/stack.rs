@@ -254,7 +254,7 @@ fn read_numbered_namespace(netns: &NetNs, id: i32) -> Result<StackNamespace, pac
 fn read_namespace(netns: &NetNs, label: String) -> Result<StackNamespace, packetrig_sys::Error> {
     let mut links = NamespaceLinks::open_in(netns)?;
     let addresses = links.list_addresses()?;
-    let routes = links.default_routes()?;
+    let routes = links.list_default_route_interfaces()?;
     let links = links.list_links()?.into_iter().map(|link| {
         let default_route = routes.contains(&link.index);
         to_stack_link(link, &addresses, default_route)
@@ -272,7 +272,7 @@ fn map_known_namespaces(netns: &NetNs, all: &[&NetNs]) -> BTreeMap<i32, usize> {
     let numbered = all
         .iter()
         .enumerate()
-        .filter_map(|(index, other)| Some((links.netns_id(other).ok().flatten()?, index)));
+        .filter_map(|(index, other)| Some((links.find_netns_id(other).ok().flatten()?, index)));
     numbered.collect()
 }
 

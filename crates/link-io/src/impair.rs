@@ -3,5 +3,5 @@
 mod chronicle;
 mod treated;
 
-pub use chronicle::{ImpairCounts, ImpairmentLog, TruthFile};
+pub use chronicle::{ImpairCounts, ImpairmentLog, ImpairmentTruthLog};
 pub use treated::{ImpairAccount, ImpairTreatment, ImpairWatch};

@@ -19,7 +19,7 @@ mod survey;
 
 pub use check::{LogCheck, LogChecksums, LogDoubt, LogFinding, LoggedFiles, TapCounters, check_log};
 pub use index::{LogFileEntry, LogIndex, LogIndexEntry, LoggedDirection, RemovalReason};
-pub use keeper::{FullDiskReaction, LogKeeper, LogRetention, LogSource};
+pub use keeper::{FrameLogSource, FullDiskReaction, LogKeeper, LogRetention};
 pub use summary::{LogFollower, LogSummary};
 pub use survey::{LogFileSurvey, survey_file};
 
@@ -64,7 +64,7 @@ pub fn list_files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(file_error("read", directory))? {
         let path = entry.map_err(file_error("read", directory))?.path();
-        if let Some(number) = file_number(&path) {
+        if let Some(number) = parse_file_number(&path) {
             files.push((number, path));
         }
     }
@@ -74,7 +74,7 @@ pub fn list_files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
 }
 
 /// Returns the number in a file name: 12 for `log-00012.pcapng` and `log-00012.pcapng.zst`.
-fn file_number(path: &Path) -> Option<u64> {
+fn parse_file_number(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     let (number, extensions) = name.strip_prefix(CAPTURE_FILE_PREFIX)?.strip_prefix('-')?.split_once('.')?;
     // The recorder pads numbers to five digits, so a file with fewer digits is not from a log.

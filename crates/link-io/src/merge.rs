@@ -153,7 +153,7 @@ pub fn merge_captures(options: &MergeOptions) -> Result<MergeReport, Error> {
     // The output is created only when all captures are known to fit together.
     let mut file = MergedFile::create_partial_file(&options.into, &report)?;
     let mut merging = MergeRun {
-        inlets: captures.iter().map(MergeInlet::open_capture).collect::<Result<_, _>>()?,
+        inlets: captures.iter().map(CaptureCursor::open_capture).collect::<Result<_, _>>()?,
         merger: PacketMerger::new(tolerance),
         compared,
         memory: options.memory,
@@ -260,7 +260,7 @@ impl SurveyedCapture {
 }
 
 /// A capture during the merge, and its next packet.
-struct MergeInlet<'a> {
+struct CaptureCursor<'a> {
     capture: &'a SurveyedCapture,
     reader: CaptureReader,
     number: u64,
@@ -268,7 +268,7 @@ struct MergeInlet<'a> {
     next_ns: Option<u64>,
 }
 
-impl<'a> MergeInlet<'a> {
+impl<'a> CaptureCursor<'a> {
     fn open_capture(capture: &'a SurveyedCapture) -> Result<Self, Error> {
         let reader = CaptureReader::new(&capture.files)?;
         let mut inlet = Self { capture, reader, number: 0, next_ns: None };
@@ -286,7 +286,7 @@ impl<'a> MergeInlet<'a> {
 }
 
 struct MergeRun<'a> {
-    inlets: Vec<MergeInlet<'a>>,
+    inlets: Vec<CaptureCursor<'a>>,
     merger: PacketMerger,
     compared: Option<usize>,
     /// Limit for waiting bytes: [`MergeOptions::memory`].
@@ -324,13 +324,13 @@ impl MergeRun<'_> {
         let inlet = &mut self.inlets[capture];
         let record = inlet.reader.current_packet();
         let identity = PacketContent::from_record(&record).compute_identity(self.compared);
-        self.merger.offer_packet(capture, at_ns, identity, strip_fcs(&record));
+        self.merger.offer_packet(capture, at_ns, identity, to_packet_without_fcs(&record));
         inlet.advance_to_next_packet()
     }
 }
 
 /// Converts a packet for the result, without FCS: some captures of a packet may have the FCS, and others not.
-fn strip_fcs(record: &CaptureRecord<'_>) -> CapturedPacket {
+fn to_packet_without_fcs(record: &CaptureRecord<'_>) -> CapturedPacket {
     let content = PacketContent::from_record(record);
     let has_fcs = record.has_fcs == Some(true);
     // Without an FCS the record stays whole, with the trailer of a tap if it has one.

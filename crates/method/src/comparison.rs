@@ -77,7 +77,7 @@ pub struct ComparisonMethod {
 
 /// Pair, load and device of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct TrialPlace {
+struct ComparisonTrialPosition {
     pair: usize,
     load: usize,
     device: u8,
@@ -92,14 +92,18 @@ impl ComparisonMethod {
 
     /// Returns pair, load and device of a trial. Trials are ordered by pair, then by load, then by the drawn order of
     /// the devices.
-    fn locate_trial(&self, trial: usize) -> Option<TrialPlace> {
+    fn locate_trial(&self, trial: usize) -> Option<ComparisonTrialPosition> {
         // `new` accepts an empty list of loads, so this must not divide by zero.
         let loads = self.options.loads.len().max(1);
         let pair = trial / 2 / loads;
         let load = trial / 2 % loads;
         // The second trial of a pair is made with the other device.
         let is_second = self.is_second_first.get(pair)? ^ (trial % 2 == 1);
-        (load < self.options.loads.len()).then_some(TrialPlace { pair, load, device: u8::from(is_second) })
+        (load < self.options.loads.len()).then_some(ComparisonTrialPosition {
+            pair,
+            load,
+            device: u8::from(is_second),
+        })
     }
 
     /// Returns the result so far.

@@ -51,7 +51,7 @@ pub fn mean_interval(sample: &crate::SampleStatistics) -> Option<ConfidenceInter
 }
 
 /// Largest number of values that is recommended. If more are needed, a different measurement is the better advice.
-const MAX_ADVISED: u32 = 10_000;
+const MAX_ADVISED_SAMPLES: u32 = 10_000;
 
 /// Number of values with the mean and the standard deviation of `sample` that are needed to exclude `value` from the
 /// confidence interval. `None` if more than 10 000 are needed, or if the interval does not contain `value` now.
@@ -62,7 +62,7 @@ pub fn sample_count_to_exclude(sample: &crate::SampleStatistics, value: f64) -> 
         mean_interval(&more).is_some_and(|interval| !interval.contains(value))
     };
     // The interval shrinks monotonically with the number of values, so binary search finds the smallest number.
-    let (mut contains, mut excluded) = (sample.count, MAX_ADVISED);
+    let (mut contains, mut excluded) = (sample.count, MAX_ADVISED_SAMPLES);
     if !excludes(excluded) {
         return None;
     }

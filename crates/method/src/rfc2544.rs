@@ -273,7 +273,7 @@ fn build_timed_order(purpose: TrialPurpose, size: FrameSize, load: Load, time: N
 }
 
 /// Returns why the trial proves nothing about the device; `None` if it is valid.
-fn invalidity_reason(result: &TrialResult) -> Option<String> {
+fn find_invalidity_reason(result: &TrialResult) -> Option<String> {
     // A trial without loss is valid, even if the rig reports a fault.
     result.rig_fault.clone().filter(|_| !result.is_without_loss())
 }

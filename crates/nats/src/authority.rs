@@ -10,7 +10,7 @@ mod renewal;
 mod secrets;
 mod server_accounts;
 
-use admission::KeptNode;
+use admission::NodeRecord;
 pub use admission::{EnrolledNode, NodeAdmission, NodeKeys};
 pub use renewal::ServerCertificateKeeper;
 pub use secrets::{JoinSecret, SecretAllowance};
@@ -344,7 +344,7 @@ impl FleetAuthority {
 
     /// Reads the record of an admitted node; `None` if the node is not in the fleet.
     pub fn read_admitted_node(&self, name: &NodeName) -> Result<Option<AdmittedNode>, Error> {
-        match KeptNode::read_record(&self.files, name) {
+        match NodeRecord::read_record(&self.files, name) {
             Ok(node) => Ok(Some(node.to_admitted_node(name))),
             Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -361,9 +361,9 @@ fn derive_public_user_key(private_key: &str) -> Result<String, Error> {
 /// Reads the grant key of a node; `None` if the node is not in the fleet. It is read at each call, so that nodes can
 /// join while the controller runs.
 fn read_grant_key(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8; MAC_KEY_BYTES]>, String> {
-    match KeptNode::read_record(files, node) {
+    match NodeRecord::read_record(files, node) {
         Ok(found) => {
-            let file = KeptNode::file_name(node);
+            let file = NodeRecord::file_name(node);
             let damaged = || format!("the file {file} of the fleet's authority is damaged");
             found.grant_key().map(Some).ok_or_else(damaged)
         }

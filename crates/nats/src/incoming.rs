@@ -37,7 +37,7 @@ use tokio::task::JoinHandle;
 /// Time within which a delivery must be confirmed; after it, the segment is delivered again.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause before a segment with an unreadable key is delivered again.
-const KEY_AGAIN: Duration = Duration::from_secs(1);
+const UNREADABLE_KEY_RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of deliveries of all runs together that wait for the caller.
 const MAX_WAITING_DELIVERIES: usize = 32;
 /// Maximum number of deliveries that one call refuses before it returns.
@@ -343,7 +343,7 @@ impl ResultInlet for NatsIncoming {
                 }
                 Err(SegmentRefusal::Later(why)) => {
                     self.unreadable_keys.insert(from.unwrap_or_else(unnamed_sender), why);
-                    AckKind::Nak(Some(KEY_AGAIN))
+                    AckKind::Nak(Some(UNREADABLE_KEY_RETRY_PAUSE))
                 }
             };
             let answering = async move { acker.ack_with(answer).await };

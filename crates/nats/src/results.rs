@@ -48,7 +48,7 @@ pub struct NatsOutgoing {
 }
 
 /// Outcome of one attempt: stored, to be repeated (for this reason), or refused for good.
-enum SendAttempt {
+enum AppendOutcome {
     Kept,
     Again(String),
     Never(Error),
@@ -98,11 +98,13 @@ impl ResultOutlet for NatsOutgoing {
                     return Err(refused);
                 }
                 match attempt {
-                    SendAttempt::Kept => return Ok(()),
-                    SendAttempt::Never(error) => return Err(error),
-                    SendAttempt::Again(why) if monotonic_ns() >= until => return Err(Error::Unanswered(why)),
+                    AppendOutcome::Kept => return Ok(()),
+                    AppendOutcome::Never(error) => return Err(error),
+                    AppendOutcome::Again(why) if monotonic_ns() >= until => {
+                        return Err(Error::Unanswered(why));
+                    }
                     // The outcome is unknown, so the same segment is sent again under the same id.
-                    SendAttempt::Again(_) => tokio::time::sleep(ATTEMPT_PAUSE).await,
+                    AppendOutcome::Again(_) => tokio::time::sleep(ATTEMPT_PAUSE).await,
                 }
             }
         };
@@ -112,29 +114,29 @@ impl ResultOutlet for NatsOutgoing {
     }
 }
 
-async fn attempt_append(client: &Client, at: &str, headers: HeaderMap, body: Bytes) -> SendAttempt {
+async fn attempt_append(client: &Client, at: &str, headers: HeaderMap, body: Bytes) -> AppendOutcome {
     let request = async_nats::Request::new().headers(headers).payload(body).timeout(Some(ATTEMPT_TIMEOUT));
     // While the connection is down, the request waits in a queue, so this wait is bounded, too.
     let answer = tokio::time::timeout(2 * ATTEMPT_TIMEOUT, client.send_request(at.to_owned(), request)).await;
     let message = match answer {
         Ok(Ok(message)) => message,
         Ok(Err(error)) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
-            return SendAttempt::Never(Error::TooLarge(MAX_SEGMENT_BYTES));
+            return AppendOutcome::Never(Error::TooLarge(MAX_SEGMENT_BYTES));
         }
-        Ok(Err(error)) => return SendAttempt::Again(error.to_string()),
-        Err(_) => return SendAttempt::Again("there is no connection".to_owned()),
+        Ok(Err(error)) => return AppendOutcome::Again(error.to_string()),
+        Err(_) => return AppendOutcome::Again("there is no connection".to_owned()),
     };
     match serde_json::from_slice(&message.payload) {
-        Ok(Response::Ok(jetstream::publish::PublishAck { .. })) => SendAttempt::Kept,
+        Ok(Response::Ok(jetstream::publish::PublishAck { .. })) => AppendOutcome::Kept,
         Ok(Response::Err { error }) => match error.error_code().0 {
             // Space becomes free only when a controller has confirmed segments,
             // so another attempt right now would fail, too.
             code if code == STREAM_FULL_CODE || STORE_FULL_CODES.contains(&code) => {
-                SendAttempt::Never(Error::Full)
+                AppendOutcome::Never(Error::Full)
             }
-            _ => SendAttempt::Again(error.to_string()),
+            _ => AppendOutcome::Again(error.to_string()),
         },
-        Err(error) => SendAttempt::Again(error.to_string()),
+        Err(error) => AppendOutcome::Again(error.to_string()),
     }
 }
 

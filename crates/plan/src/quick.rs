@@ -196,12 +196,12 @@ impl QuickPlan {
                 let stream = SenderStream { n, of, tx, receivers };
                 let names: Vec<&str> =
                     receivers.iter().filter_map(|rx| Some(rx_names.get(*rx)?.as_str())).collect();
-                flows.push(self.flow_value(&stream, tx_name, &names));
+                flows.push(self.build_flow_json(&stream, tx_name, &names));
             }
         }
         let mut document = json!({"ports": ports, "flows": flows});
         if let Some(hosts) = &self.hosts {
-            document["devices"] = hosts.device_values(self.vlan);
+            document["devices"] = hosts.build_devices_json(self.vlan);
         }
         document
     }
@@ -213,14 +213,14 @@ impl QuickPlan {
         out
     }
 
-    fn flow_value(&self, stream: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> Value {
+    fn build_flow_json(&self, stream: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> Value {
         let pace = self.stream_pace(stream);
         let ports = json!({"choice": "port", "port": {"tx_name": tx_name, "rx_names": rx_names}});
         let ends = self.hosts.as_ref().map_or(ports, QuickHosts::device_endpoints_value);
         let mut flow = json!({
             "name": self.flow_name(stream, tx_name, rx_names),
             "tx_rx": ends,
-            "packet": self.packet_value(stream),
+            "packet": self.build_packet_json(stream),
             "size": self.size_value(),
             "rate": pace.rate,
             "duration": pace.duration,
@@ -262,7 +262,7 @@ impl QuickPlan {
             }
             QuickSize::Imix => {
                 let pairs: Vec<Value> = self
-                    .imix_pairs()
+                    .imix_sizes_and_weights()
                     .iter()
                     .map(|(size, weight)| json!({"size": size, "weight": weight}))
                     .collect();
@@ -338,7 +338,7 @@ impl QuickPlan {
     }
 
     /// OTG's predefined `imix`, size and weight, with room for the headers.
-    fn imix_pairs(&self) -> [(u32, u32); 3] {
+    fn imix_sizes_and_weights(&self) -> [(u32, u32); 3] {
         [(self.least_imix_size().bytes(), 7), (570, 4), (1518, 1)]
     }
 
@@ -349,7 +349,7 @@ impl QuickPlan {
                 MeanSize { bytes: u64::from(min.bytes()) + u64::from(max.bytes()), frames: 2 }
             }
             QuickSize::Imix => {
-                let pairs = self.imix_pairs();
+                let pairs = self.imix_sizes_and_weights();
                 let sum = |of: fn(&(u32, u32)) -> u32| pairs.iter().map(|pair| u64::from(of(pair))).sum();
                 MeanSize { bytes: sum(|(size, weight)| size * weight), frames: sum(|(_, weight)| *weight) }
             }

@@ -95,7 +95,7 @@ impl FieldValues {
     }
 }
 
-fn field_values(header: &PacketHeader, field: &FieldDef) -> Option<FieldValues> {
+fn list_field_values(header: &PacketHeader, field: &FieldDef) -> Option<FieldValues> {
     match (header.field_setting(field.name), field.absent) {
         (Some(FieldSetting::Pattern(pattern)), _) => Some(FieldValues::from_pattern(pattern, field.bits)),
         (None, AbsentValue::Value(value)) => Some(FieldValues::List(vec![value])),
@@ -105,7 +105,7 @@ fn field_values(header: &PacketHeader, field: &FieldDef) -> Option<FieldValues> 
 
 impl Stream {
     /// The possible destinations of its frames.
-    pub fn possible_destinations(&self) -> PlanDestinations {
+    pub fn find_possible_destinations(&self) -> PlanDestinations {
         let mut reach = PlanDestinations::default();
         let template = match &self.frames {
             FrameOrigin::Made(template) => template,
@@ -155,11 +155,11 @@ impl PlanDestinations {
         }
         for field in kind.fields() {
             // A field that the template computes is skipped: it describes the headers of this packet.
-            let Some(values) = field_values(header, field) else { continue };
+            let Some(values) = list_field_values(header, field) else { continue };
             let name = format!("{}.{}", kind.name(), field.name);
-            if let Some(family) = destination_family(field.form, &values) {
+            if let Some(family) = address_family_if_destination(field.form, &values) {
                 self.targets.push(PlanTarget { field: name, family, values });
-            } else if let Some(space) = announced_numbers(field) {
+            } else if let Some(space) = find_announced_number_space(field) {
                 self.add_announcement(&name, &values, space, next);
             }
         }
@@ -193,7 +193,7 @@ fn begins_with_destination_mac(kind: HeaderKind) -> bool {
 
 /// Family of the address if frames go to it; `None` for a source, for a target that is 0 because the frame asks for it
 /// (ARP), and for a field that is no address.
-fn destination_family(form: FieldNotation, values: &FieldValues) -> Option<AddressFamily> {
+fn address_family_if_destination(form: FieldNotation, values: &FieldValues) -> Option<AddressFamily> {
     match form.address_role()? {
         AddressRole::Source => return None,
         AddressRole::AskedDestination if *values == FieldValues::List(vec![0]) => return None,
@@ -208,7 +208,7 @@ fn destination_family(form: FieldNotation, values: &FieldValues) -> Option<Addre
 }
 
 /// The numbers with which a field can announce a packet that has its own destination.
-fn announced_numbers(field: &FieldDef) -> Option<NumberSpace> {
+fn find_announced_number_space(field: &FieldDef) -> Option<NumberSpace> {
     match field.absent {
         // An IP packet goes to the destination of its header, and its content is payload.
         AbsentValue::Computed(ComputedField::NextHeader { space: NumberSpace::IpProtocol, .. }) => None,
@@ -227,7 +227,7 @@ fn address_carrying_numbers(space: NumberSpace) -> Vec<u16> {
 
 /// Addresses that emulated interfaces of a port claim or ask for: their own addresses and the
 /// addresses of their gateways.
-pub fn interface_addresses(plan: &Plan, port: usize) -> Vec<(String, IpAddr)> {
+pub fn list_interface_addresses(plan: &Plan, port: usize) -> Vec<(String, IpAddr)> {
     let own = plan.interfaces.iter().filter(|interface| interface.port == port);
     own.flat_map(|interface| {
         interface.addresses.iter().flat_map(|address| {
@@ -248,7 +248,7 @@ mod tests {
              rate: {{choice: pps, pps: 1}}}}]}}"
         );
         Plan::from_text(&text).unwrap_or_else(|problems| panic!("{problems}\n{text}")).streams[0]
-            .possible_destinations()
+            .find_possible_destinations()
     }
 
     fn ips(packet: &str) -> FieldValues {
@@ -274,9 +274,9 @@ mod tests {
                 if let Some(role) = field.form.address_role() {
                     assert_eq!(role == AddressRole::Source, is_source, "{name}");
                 }
-                if destination_family(field.form, &FieldValues::Range(0, 1)).is_some() {
+                if address_family_if_destination(field.form, &FieldValues::Range(0, 1)).is_some() {
                     destinations.push(name);
-                } else if announced_numbers(field).is_some() {
+                } else if find_announced_number_space(field).is_some() {
                     types.push(name);
                 }
             }

@@ -27,7 +27,7 @@ pub use site::{LABEL_FORMAT, is_port_label};
 
 use crate::document;
 use crate::nearest::nearest_name;
-use crate::reader::{DocumentItem, DocumentObject, ProblemNotes};
+use crate::reader::{DocumentItem, DocumentObject, ProblemCollector};
 use crate::{Plan, PlanParseOptions, PlanProblems, ProblemSeverity};
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ const UNSUPPORTED_TEXT: &str = "packetrig does not do this yet";
 
 pub(crate) fn read_plan(text: &str, options: PlanParseOptions) -> Result<Plan, PlanProblems> {
     let root = document::parse_document(text).map_err(|problem| PlanProblems(vec![problem.shorten()]))?;
-    let notes = ProblemNotes::default();
+    let notes = ProblemCollector::default();
     // OTG's default of `auto_start_all`, which also applies without `options`.
     let mut plan = Plan { auto_start: true, ..Plan::default() };
     if let Some(config) = DocumentItem::from_root(&root, &notes).as_object() {
@@ -51,7 +51,7 @@ pub(crate) fn read_plan(text: &str, options: PlanParseOptions) -> Result<Plan, P
 }
 
 fn read_config(config: &DocumentObject<'_>, options: PlanParseOptions, plan: &mut Plan) {
-    let mut names = UniqueNames::default();
+    let mut names = NamedObjectPaths::default();
     // Ports are read first: all later sections refer to them by name.
     plan.ports = port::read_ports(config, options, &mut names);
     let port_names = PortNames::from_ports(&plan.ports);
@@ -93,13 +93,13 @@ fn read_config(config: &DocumentObject<'_>, options: PlanParseOptions, plan: &mu
 }
 
 /// Maximum number of names that are collected for a hint: one more than [`nearest_name`] accepts.
-const MAX_HINTED: usize = 101;
+const MAX_HINT_CANDIDATES: usize = 101;
 
 /// Names found so far, each with the path of its object. In OTG, names are unique across all kinds of objects.
 #[derive(Debug, Default)]
-struct UniqueNames<'a>(HashMap<&'a str, Box<str>>);
+struct NamedObjectPaths<'a>(HashMap<&'a str, Box<str>>);
 
-impl<'a> UniqueNames<'a> {
+impl<'a> NamedObjectPaths<'a> {
     /// Reads the name of an object, and refuses one that another object has.
     fn read_unique_name(&mut self, object: &DocumentObject<'a>) -> String {
         let Some(item) = object.require_member("name") else { return String::new() };
@@ -139,7 +139,7 @@ fn resolve_port_name(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize
     let name = item.as_text()?;
     let found = ports.indexes.get(name).copied();
     if found.is_none() {
-        let names: Vec<&str> = ports.names.iter().map(String::as_str).take(MAX_HINTED).collect();
+        let names: Vec<&str> = ports.names.iter().map(String::as_str).take(MAX_HINT_CANDIDATES).collect();
         let mut problem = crate::PlanProblem::error(&*item.path, format!("there is no port `{name}`"));
         // No hint is made from a part of the names: the intended name may be in the other part.
         if let Some(near) = nearest_name(name, &names).filter(|_| names.len() == ports.names.len()) {

@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 
 /// The problems found so far.
 #[derive(Debug, Default)]
-pub(crate) struct ProblemNotes {
+pub(crate) struct ProblemCollector {
     noted: RefCell<Vec<PlanProblem>>,
     warnings: Cell<usize>,
     unlisted: Cell<usize>,
@@ -20,7 +20,7 @@ pub(crate) struct ProblemNotes {
 /// Maximum number of listed problems: a hostile document has millions. Beyond this, an error replaces a warning.
 const MAX_NOTES: usize = 1_000;
 
-impl ProblemNotes {
+impl ProblemCollector {
     pub(crate) fn add_problem(&self, problem: PlanProblem) {
         let mut noted = self.noted.borrow_mut();
         let is_warning = problem.severity == ProblemSeverity::Warning;
@@ -67,11 +67,11 @@ impl ProblemNotes {
 pub(crate) struct DocumentItem<'a> {
     pub(crate) path: String,
     node: &'a DocumentNode<'a>,
-    notes: &'a ProblemNotes,
+    notes: &'a ProblemCollector,
 }
 
 impl<'a> DocumentItem<'a> {
-    pub(crate) fn from_root(node: &'a DocumentNode<'a>, notes: &'a ProblemNotes) -> Self {
+    pub(crate) fn from_root(node: &'a DocumentNode<'a>, notes: &'a ProblemCollector) -> Self {
         Self { path: String::new(), node, notes }
     }
 

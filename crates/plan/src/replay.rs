@@ -58,7 +58,7 @@ impl ReplayRequest {
                 Some(VlanEdit::Push(id) | VlanEdit::Set(id)) => Some(id),
                 Some(VlanEdit::Pop) | None => None,
             };
-            document["devices"] = hosts.device_values(vlan);
+            document["devices"] = hosts.build_devices_json(vlan);
         }
         Ok(document)
     }

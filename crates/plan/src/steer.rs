@@ -105,7 +105,7 @@ struct StreamKey<'a> {
     number: usize,
 }
 
-fn stream_keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
+fn build_stream_keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
     let mut alike: HashMap<(&str, usize, &[usize]), usize> = HashMap::new();
     let mut keys = Vec::with_capacity(streams.len());
     for Stream { name, tx, rx, .. } in streams {
@@ -123,11 +123,11 @@ impl Plan {
     // This is not public: a plan that grows has one owner in its process, a `GrowingPlan`.
     pub(crate) fn grow_with(&mut self, newer: &Self) -> Vec<usize> {
         // A plan may have 65 536 streams, so each key is looked up in a map and not searched in a list.
-        let known: HashMap<_, _> = stream_keys(&self.streams).into_iter().zip(0..).collect();
+        let known: HashMap<_, _> = build_stream_keys(&self.streams).into_iter().zip(0..).collect();
         let mut next = self.streams.len();
         let mut places = Vec::with_capacity(newer.streams.len());
         // New streams get the next indices here; the second loop pushes them in the same order.
-        for key in stream_keys(&newer.streams) {
+        for key in build_stream_keys(&newer.streams) {
             if let Some(place) = known.get(&key) {
                 places.push(*place);
             } else {

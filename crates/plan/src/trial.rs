@@ -82,7 +82,7 @@ impl TrialTraffic {
         let mut document = to_json_value(&node);
         // Trials have no captures: hundreds of trials would write hundreds of files.
         document.as_object_mut().and_then(|members| members.remove("captures"));
-        let (flows, streams) = (loads::flow_loads(&bound), loads::stream_loads(&bound));
+        let (flows, streams) = (loads::compute_flow_loads(&bound), loads::compute_stream_loads(&bound));
         let senders = loads::loaded_senders(&bound.plan, &streams);
         let mut traffic = Self { document, reading, speeds, flows, streams, senders };
         traffic.record_flow_sizes();

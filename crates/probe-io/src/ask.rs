@@ -83,16 +83,16 @@ pub struct ProbeSeriesOutcome {
 }
 
 #[derive(Clone, Copy)]
-pub struct AskOptions<'a> {
+pub struct ProbeSeriesOptions<'a> {
     /// Time limit for an answer.
     pub answer: Nanos,
     /// Returns true when the series is to stop.
     pub stop: &'a dyn Fn() -> bool,
 }
 
-impl fmt::Debug for AskOptions<'_> {
+impl fmt::Debug for ProbeSeriesOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AskOptions").field("answer", &self.answer).finish_non_exhaustive()
+        f.debug_struct("ProbeSeriesOptions").field("answer", &self.answer).finish_non_exhaustive()
     }
 }
 
@@ -111,7 +111,7 @@ pub fn check_limits(line: &ProbeLine<'_>) -> Result<(), BudgetExceeded> {
 pub fn run_lines(
     lines: &mut [ProbeLine<'_>],
     listeners: &mut [PacketListener],
-    options: AskOptions<'_>,
+    options: ProbeSeriesOptions<'_>,
     on_event: &mut dyn FnMut(AskEvent<'_>),
 ) -> Result<Vec<ProbeSeriesOutcome>, Error> {
     run_lines_from(now() + FIRST_DEPARTURE_DELAY, lines, listeners, options, on_event)
@@ -122,11 +122,17 @@ pub fn run_lines_from(
     start: MonoTime,
     lines: &mut [ProbeLine<'_>],
     listeners: &mut [PacketListener],
-    options: AskOptions<'_>,
+    options: ProbeSeriesOptions<'_>,
     on_event: &mut dyn FnMut(AskEvent<'_>),
 ) -> Result<Vec<ProbeSeriesOutcome>, Error> {
-    let mut asking =
-        AskState { lines: Vec::new(), listeners, options, heard_until: start, on_event, frame: Vec::new() };
+    let mut asking = ProbeSeriesRun {
+        lines: Vec::new(),
+        listeners,
+        options,
+        heard_until: start,
+        on_event,
+        frame: Vec::new(),
+    };
     let mut order = Vec::new();
     for (number, line) in lines.iter_mut().enumerate() {
         // The limits of all series are checked before the first probe of any series leaves.
@@ -136,7 +142,7 @@ pub fn run_lines_from(
             line: number,
             probe,
         }));
-        asking.lines.push(AskedProbe { line, series: ProbeSeries::new(), end: None, settled: 0 });
+        asking.lines.push(RunningProbeLine { line, series: ProbeSeries::new(), end: None, settled: 0 });
     }
     // One thread serves all lines, so their probes are merged by departure time; a line's own probes stay in order of their numbers.
     order.sort_unstable();
@@ -147,7 +153,7 @@ pub fn run_lines_from(
         asking.send_probe(line, probe, start + at)?;
     }
     asking.drain_late_answers()?;
-    Ok(asking.lines.into_iter().map(AskedProbe::into_outcome).collect())
+    Ok(asking.lines.into_iter().map(RunningProbeLine::into_outcome).collect())
 }
 
 /// Position of a probe in the merged order of all lines. The derived ordering depends on the order of the fields.
@@ -158,7 +164,7 @@ struct PlannedDeparture {
     probe: usize,
 }
 
-struct AskedProbe<'a, 'm> {
+struct RunningProbeLine<'a, 'm> {
     line: &'a mut ProbeLine<'m>,
     series: ProbeSeries,
     end: Option<SeriesEndReason>,
@@ -166,7 +172,7 @@ struct AskedProbe<'a, 'm> {
     settled: usize,
 }
 
-impl AskedProbe<'_, '_> {
+impl RunningProbeLine<'_, '_> {
     fn into_outcome(self) -> ProbeSeriesOutcome {
         let is_whole = self.series.records().len() == self.line.schedule.probes().len();
         // If all probes are recorded, a stop can only have come during the wait for late answers.
@@ -196,17 +202,17 @@ fn latest_departure(record: &ProbeRecord) -> MonoTime {
     record.handed_over.map_or(record.planned, |stamp| record.planned.max(MonoTime::from_nanos(stamp.hi)))
 }
 
-struct AskState<'a, 'l, 'm> {
-    lines: Vec<AskedProbe<'l, 'm>>,
+struct ProbeSeriesRun<'a, 'l, 'm> {
+    lines: Vec<RunningProbeLine<'l, 'm>>,
     listeners: &'a mut [PacketListener],
-    options: AskOptions<'a>,
+    options: ProbeSeriesOptions<'a>,
     /// Time until which all arrived frames have been handled.
     heard_until: MonoTime,
     on_event: &'a mut dyn FnMut(AskEvent<'_>),
     frame: Vec<u8>,
 }
 
-impl AskState<'_, '_, '_> {
+impl ProbeSeriesRun<'_, '_, '_> {
     fn is_over(&self) -> bool {
         (self.options.stop)() || self.lines.iter().all(|asked| asked.end.is_some())
     }
@@ -281,7 +287,7 @@ impl AskState<'_, '_, '_> {
             let lines = &mut self.lines;
             let on_event = &mut *self.on_event;
             listener.receive_waiting_frames(|heard| {
-                if let Some(line) = handle_frame(lines, &heard, on_event) {
+                if let Some(line) = match_answer_to_line(lines, &heard, on_event) {
                     prohibited.push(line);
                 }
             });
@@ -316,8 +322,8 @@ impl AskState<'_, '_, '_> {
 }
 
 /// Finds the probe that a frame answers. Returns the line if the answer prohibits further probes.
-fn handle_frame(
-    lines: &mut [AskedProbe<'_, '_>],
+fn match_answer_to_line(
+    lines: &mut [RunningProbeLine<'_, '_>],
     heard: &ReceivedFrame<'_>,
     tell: &mut dyn FnMut(AskEvent<'_>),
 ) -> Option<usize> {

@@ -34,7 +34,7 @@ const CALIBRATION_FRAME_BYTES: usize = 124;
 const MAX_EMPTY_WAITS: usize = 20;
 
 #[derive(Clone, Copy, Debug)]
-pub struct CalibrationExtent {
+pub struct CalibrationSize {
     /// Probes with each mechanism.
     pub count: u32,
     /// Time between two probes of a train.
@@ -112,7 +112,7 @@ pub fn calibrate_mechanisms(
     (near, far): (&PortLocation, &PortLocation),
     confirmed: &[PortLocation],
     mechanisms: &[ReleaseMechanism],
-    extent: CalibrationExtent,
+    extent: CalibrationSize,
     stop: &dyn Fn() -> bool,
 ) -> Result<Vec<CalibratedMechanism>, Error> {
     let mut rings = CalibrationRings::open_at(near, far, confirmed)?;
@@ -163,12 +163,12 @@ impl CalibrationRings {
         &mut self,
         mechanism: ReleaseMechanism,
         mut dispatcher: ReleaseDispatcher,
-        extent: CalibrationExtent,
+        extent: CalibrationSize,
         stop: &dyn Fn() -> bool,
     ) -> Result<CalibratedMechanism, Error> {
         // A transmit ring sends a train back to back, so planned gaps would only look like spacing errors.
         let gap = if mechanism == ReleaseMechanism::Ring { Nanos::ZERO } else { extent.gap };
-        let extent = CalibrationExtent { gap, ..extent };
+        let extent = CalibrationSize { gap, ..extent };
         let trains = extent.count.div_ceil(extent.train.max(1)).max(1);
         // Trains follow each other as soon as the last one has arrived; `send_train` gives them their departure times.
         let probes: Vec<PlannedProbe> = (0..trains).flat_map(|train| train_probes(train, extent)).collect();
@@ -225,7 +225,7 @@ impl CalibrationRings {
     fn receive_frames(&mut self, seen: &mut CalibrationProbes, count: usize) {
         // One clock comparison serves the whole train: NTP slews both clocks alike, and only a step of the
         // real-time clock would change their offset.
-        let offset = clock::realtime_offset();
+        let offset = clock::measure_realtime_offset();
         let mut arrived = 0;
         let mut in_vain = 0;
         while arrived < count && in_vain < MAX_EMPTY_WAITS {
@@ -250,7 +250,7 @@ impl CalibrationRings {
 }
 
 /// The probes of a train, from its first.
-fn train_probes(train: u32, extent: CalibrationExtent) -> impl Iterator<Item = PlannedProbe> {
+fn train_probes(train: u32, extent: CalibrationSize) -> impl Iterator<Item = PlannedProbe> {
     let kind = packetrig_probe::ProbeKind::Train;
     (0..extent.train).map(move |nth| PlannedProbe {
         number: 0,

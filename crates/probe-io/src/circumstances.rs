@@ -14,7 +14,7 @@ use packetrig_sys::{clock, kernel, qdisc, sched};
 
 /// Measures the offset of the real-time clock against the monotonic one.
 pub fn measure_clock_offset() -> ClockOffset {
-    let offset = clock::realtime_offset();
+    let offset = clock::measure_realtime_offset();
     ClockOffset { offset_ns: offset.offset_ns, bound_ns: offset.bound_ns }
 }
 
@@ -62,7 +62,7 @@ pub fn build_probe_header(
         driver: ethtool.read_driver_name(&link.name).map(|driver| driver.name).unwrap_or_default(),
         qdiscs: qdiscs.into_iter().map(|qdisc| qdisc.kind).collect(),
         offloads: offloads.map(|offload| offload.name().to_owned()).collect(),
-        real_time_share_us: sched::real_time_share(),
+        real_time_share_us: sched::read_real_time_limits(),
         clock_before: before,
         // The caller replaces it when the last probe has left.
         clock_after: before,

@@ -48,6 +48,6 @@ fn small_count(count: usize) -> u32 {
 }
 
 /// Converts a number of frames in memory. It cannot exceed what the machine can address, so it is never clamped.
-fn frames_in_memory(count: u64) -> usize {
+fn to_frame_count(count: u64) -> usize {
     clamp_to_usize(count)
 }

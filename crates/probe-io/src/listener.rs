@@ -118,7 +118,7 @@ impl PacketListener {
         };
         let ring = RxRing::open_filtered(&netns, index, &location.interface, options, filter)?;
         // The clocks are compared after the ring is open, so the first frames already have a comparison before them.
-        Ok(Self { ring, offset: clock::realtime_offset(), compared_at: clock::monotonic_ns() })
+        Ok(Self { ring, offset: clock::measure_realtime_offset(), compared_at: clock::monotonic_ns() })
     }
 
     /// Passes frames that have arrived to `take`, a limited number per call. Returns their number. It does not wait.
@@ -126,7 +126,7 @@ impl PacketListener {
         let now = clock::monotonic_ns();
         let before = self.offset;
         if now - self.compared_at > CLOCK_COMPARISON_INTERVAL_NS {
-            self.offset = clock::realtime_offset();
+            self.offset = clock::measure_realtime_offset();
             self.compared_at = now;
         }
         // The frames below arrived between the last comparison and this one, or a little later. If the real-time clock stepped in

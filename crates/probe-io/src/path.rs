@@ -55,9 +55,9 @@ pub fn find_path(
     // The kernel's own look-up is used, so that probes take the path of ordinary packets, policy routing
     // included.
     let route = links.find_route(ip, index)?.ok_or_else(|| no_route_error(ip, through))?;
-    let link = exit_link(&mut links, route)?;
-    let source = route_source(&mut links, route, ip)?.ok_or_else(|| no_route_error(ip, through))?;
-    let macs = hardware_addresses(&mut links, &link, route.gateway.unwrap_or(ip))?;
+    let link = find_outgoing_link(&mut links, route)?;
+    let source = find_route_source(&mut links, route, ip)?.ok_or_else(|| no_route_error(ip, through))?;
+    let macs = resolve_hardware_addresses(&mut links, &link, route.gateway.unwrap_or(ip))?;
     Ok(ProbePath {
         location: PortLocation { namespace: namespace.map(str::to_owned), interface: link.name.clone() },
         index: link.index,
@@ -82,7 +82,7 @@ fn no_route_error(ip: IpAddr, through: Option<&str>) -> Error {
 }
 
 /// The interface that packets of this route leave through.
-fn exit_link(links: &mut NamespaceLinks, route: KernelRoute) -> Result<Link, Error> {
+fn find_outgoing_link(links: &mut NamespaceLinks, route: KernelRoute) -> Result<Link, Error> {
     let link = links.find_link_by_index(route.index)?;
     if !route.is_local || link.loopback {
         return Ok(link);
@@ -94,7 +94,11 @@ fn exit_link(links: &mut NamespaceLinks, route: KernelRoute) -> Result<Link, Err
 
 /// Returns the source address that the kernel chooses; `None` if it is not an address of the interface. If packets stay
 /// inside this machine, every address of the machine will do.
-fn route_source(links: &mut NamespaceLinks, route: KernelRoute, to: IpAddr) -> Result<Option<IpAddr>, Error> {
+fn find_route_source(
+    links: &mut NamespaceLinks,
+    route: KernelRoute,
+    to: IpAddr,
+) -> Result<Option<IpAddr>, Error> {
     if route.is_local {
         // Packets to an own address come from that address unless the kernel says otherwise.
         return Ok(Some(route.source.unwrap_or(to)));
@@ -111,7 +115,7 @@ struct HardwareAddresses {
     next: [u8; 6],
 }
 
-fn hardware_addresses(
+fn resolve_hardware_addresses(
     links: &mut NamespaceLinks,
     link: &Link,
     next: IpAddr,

@@ -39,7 +39,7 @@ pub enum ProbeContent {
 /// Returns whether a frame may be sent as a probe: an untagged frame of the kind that [`check_frame`] allows,
 /// from the interface's own address to the target's. Other frames are refused: options such as a source route
 /// would lead them past the target.
-pub fn is_frame_between(frame: &[u8], ends: &ProbeFrameEndpoints) -> bool {
+pub fn is_allowed_probe_frame(frame: &[u8], ends: &ProbeFrameEndpoints) -> bool {
     check_frame(frame).is_ok_and(|(_, found)| (found.source, found.target) == (ends.source, ends.target))
 }
 
@@ -272,23 +272,23 @@ mod tests {
         let (mut frame, ends) = (Vec::new(), aim.way.ends);
         aim.content
             .write_frame(&ProbeSchedule::periodic(1, Nanos::ZERO, 60).unwrap().probes()[0], &mut frame);
-        assert!(is_frame_between(&frame, &ends));
+        assert!(is_allowed_probe_frame(&frame, &ends));
         for at in [12, 26, 33] {
             let mut other = frame.clone();
             other[at] ^= 1;
-            assert!(!is_frame_between(&other, &ends), "byte {at}");
+            assert!(!is_allowed_probe_frame(&other, &ends), "byte {at}");
         }
-        assert!(!is_frame_between(&frame[..30], &ends) && !is_frame_between(&[], &ends));
+        assert!(!is_allowed_probe_frame(&frame[..30], &ends) && !is_allowed_probe_frame(&[], &ends));
         let mut routed = frame.clone();
         routed[14] = 0x46;
-        assert!(!is_frame_between(&routed, &ends), "an option may be a source route");
+        assert!(!is_allowed_probe_frame(&routed, &ends), "an option may be a source route");
         let six = ProbeFrameEndpoints {
             source: "2001:db8::1".parse().unwrap(),
             target: "2001:db8::2".parse().unwrap(),
             ..ends
         };
         six.write_udp_frame(1, 2, &[], &mut frame);
-        assert!(is_frame_between(&frame, &six) && !is_frame_between(&frame, &ends));
+        assert!(is_allowed_probe_frame(&frame, &six) && !is_allowed_probe_frame(&frame, &ends));
     }
 
     #[test]

@@ -241,7 +241,7 @@ impl ProbeSeries {
             taken = round_trips(self.records.iter());
         }
         let jitter = self.jittered.then(|| self.jitter.smoothed_jitter().as_u64());
-        time_statistics(&taken, jitter)
+        summarize_times(&taken, jitter)
     }
 }
 
@@ -265,7 +265,7 @@ fn round_trips<'a>(records: impl Iterator<Item = &'a ProbeRecord>) -> Vec<Measur
 }
 
 /// Summarises times; `None` without any.
-pub fn time_statistics(taken: &[MeasuredTime], jitter_ns: Option<u64>) -> Option<SeriesTimes> {
+pub fn summarize_times(taken: &[MeasuredTime], jitter_ns: Option<u64>) -> Option<SeriesTimes> {
     let mut sorted: Vec<i64> = taken.iter().map(|took| took.ns).collect();
     sorted.sort_unstable();
     let min_ns = *sorted.first()?;

@@ -10,7 +10,7 @@ pub fn random_number() -> u64 {
 }
 
 /// Returns the name of the user who started this program.
-pub fn user_name() -> String {
+pub fn read_user_name() -> String {
     // POSIX knows LOGNAME, and most systems also set USER. A service may have neither.
     let named = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     named.filter(|name| !name.is_empty()).unwrap_or_else(packetrig_sys::sandbox::own_user_name)

@@ -80,7 +80,7 @@ fn bind_nonblocking(address: SocketAddr) -> std::io::Result<TcpListener> {
 struct MetricsConnections<R> {
     listener: TcpListener,
     render: R,
-    open: VecDeque<MetricsRequest>,
+    open: VecDeque<MetricsConnection>,
 }
 
 impl<R: Fn() -> String> MetricsConnections<R> {
@@ -107,7 +107,7 @@ impl<R: Fn() -> String> MetricsConnections<R> {
             if self.open.len() == MAX_CONNECTIONS {
                 self.open.pop_front();
             }
-            self.open.push_back(MetricsRequest::new(stream));
+            self.open.push_back(MetricsConnection::new(stream));
         }
         let now_ns = clock::monotonic_ns();
         let render = &self.render;
@@ -117,7 +117,7 @@ impl<R: Fn() -> String> MetricsConnections<R> {
 }
 
 /// One connection: its request so far, then its answer so far.
-struct MetricsRequest {
+struct MetricsConnection {
     stream: TcpStream,
     head: Vec<u8>,
     answer: Vec<u8>,
@@ -125,7 +125,7 @@ struct MetricsRequest {
     until_ns: u64,
 }
 
-impl MetricsRequest {
+impl MetricsConnection {
     fn new(stream: TcpStream) -> Self {
         let until_ns = clock::monotonic_ns() + REQUEST_TIMEOUT_NS;
         Self { stream, head: Vec::new(), answer: Vec::new(), written: 0, until_ns }

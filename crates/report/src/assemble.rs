@@ -95,7 +95,7 @@ struct RunRows {
 
 fn build_run_rows(facts: &RunFacts, plan: &Plan, results: &[NodeResult], outcome: &RunOutcome) -> RunRows {
     // If users start and stop the streams of a run, no schedule says when a frame was due.
-    let timelines = if facts.steered { Vec::new() } else { bind_timelines(plan, results) };
+    let timelines = if facts.steered { Vec::new() } else { compute_timelines(plan, results) };
     let lookup = ResultLookup::from_results(results);
     let findings =
         StreamFindings { plan, results, lookup: &lookup, criteria: &facts.criteria, timelines: &timelines };
@@ -128,7 +128,7 @@ fn build_stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     // These losses are summed before `add_drop_doubt` adds the drops of the rig's own ports: `LossPlaces` shows
     // drops at the sender and the receiver.
     let in_doubt = sum_doubtful_losses(&streams);
-    let lost = LossPlaces::new(total_lost(&streams), in_doubt, &out_of_order, &reported);
+    let lost = LossPlaces::new(sum_lost_frames(&streams), in_doubt, &out_of_order, &reported);
     ports::add_drop_doubt(&mut streams, findings.plan, findings.lookup, &out_of_order);
     for stream in &mut streams {
         // The rate is computed last, because its bounds include the losses that are in doubt.
@@ -161,7 +161,7 @@ fn node_names(facts: &RunFacts, results: &[NodeResult]) -> Vec<String> {
 
 /// Computes the schedules for the link speeds that the nodes found. Empty if the plan does not fit these
 /// speeds; then nothing was sent.
-fn bind_timelines(plan: &Plan, results: &[NodeResult]) -> Vec<StreamTimeline> {
+fn compute_timelines(plan: &Plan, results: &[NodeResult]) -> Vec<StreamTimeline> {
     let mut speeds = vec![None; plan.ports.len()];
     for row in results.iter().flat_map(|node| &node.ports) {
         speeds[row.port] = row.info.speed;
@@ -209,7 +209,7 @@ fn sum_loss_counts(streams: &[&StreamReport], count: fn(&FrameLoss) -> u64) -> O
     counts.collect::<Option<Vec<u64>>>().map(saturating_sum_of)
 }
 
-fn total_lost(streams: &[StreamReport]) -> u64 {
+fn sum_lost_frames(streams: &[StreamReport]) -> u64 {
     saturating_sum_of(streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.lost))
 }
 

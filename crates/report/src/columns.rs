@@ -216,13 +216,13 @@ impl From<&str> for CellValue {
 }
 
 /// Name of a unit variant in JSON.
-fn variant_name(value: impl serde::Serialize) -> Option<CellValue> {
+fn serialised_variant_name(value: impl serde::Serialize) -> Option<CellValue> {
     let value = serde_json::to_value(value).ok()?;
     value.as_str().map(CellValue::from)
 }
 
 /// Node of each port of a run, by the ports' names. Ports of a node that did not report are missing.
-fn nodes_of_ports(report: &RunReport) -> HashMap<&str, &str> {
+fn map_port_names_to_nodes(report: &RunReport) -> HashMap<&str, &str> {
     report.ports.iter().map(|port| (port.info.name.as_str(), port.node.as_str())).collect()
 }
 

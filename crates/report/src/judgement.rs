@@ -58,7 +58,7 @@ pub(super) fn judge_at_least<T: Copy + Ord>(figure: &Bounded<T>, limit: T) -> Cr
 }
 
 /// Part of `whole` that an upper limit allows.
-pub(super) fn allowed_count(limit: Share, whole: u64) -> u64 {
+pub(super) fn compute_allowed_count(limit: Share, whole: u64) -> u64 {
     // The number is rounded down: 0.1 % of 999 frames is none.
     let allowed =
         u128::from(whole) * u128::from(limit.billionths()) / u128::from(Share::WHOLE_LINK.billionths());

@@ -2,7 +2,7 @@
 
 use super::{LossPlaces, MeanRate, PortReport, StreamReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
-use packetrig_stats::limit::{RigLimit, nearest_limit};
+use packetrig_stats::limit::{RigLimit, find_nearest_rig_limit};
 use packetrig_units::clamp_to_u64;
 
 /// Caveats for ports whose load is near their limit. A caveat matters if frames are missing: the rig may have lost them.
@@ -20,7 +20,7 @@ pub(super) fn near_limit_caveats(
         let load = sent.into_iter().chain(received).max_by_key(|load| load.frames_per_second)?;
         // Bits per second over frames per second: the mean size of a frame, in bytes.
         let size = load.rate.l2.bits_per_second().checked_div(8 * (load.rate.frames_milli / 1000))?;
-        let limit = nearest_limit(limits, port.info.back_end, &port.info.driver, size)?;
+        let limit = find_nearest_rig_limit(limits, port.info.back_end, &port.info.driver, size)?;
         limit.is_near(load.frames_per_second).then(|| Caveat {
             doubt: CaveatKind::NearLimit,
             subject: port.info.name.clone(),

@@ -75,7 +75,7 @@ impl LossTimes {
         outages.update_longest(other.outages.longest_length);
         outages.listed.extend(other.outages.listed);
         // The list is truncated after each port, because a stream may have thousands of receivers.
-        retain_longest(&mut outages.listed);
+        retain_outages_with_most_losses(&mut outages.listed);
     }
 }
 
@@ -91,7 +91,7 @@ impl OutageReport {
     }
 }
 
-fn retain_longest(rows: &mut Vec<OutageRow>) {
+fn retain_outages_with_most_losses(rows: &mut Vec<OutageRow>) {
     if rows.len() > MAX_LISTED {
         rows.sort_by_key(|row| std::cmp::Reverse(row.frames));
         rows.truncate(MAX_LISTED);
@@ -101,7 +101,7 @@ fn retain_longest(rows: &mut Vec<OutageRow>) {
 
 impl StreamFindings<'_> {
     /// Times at which frames of stream `index` were lost at the port of `receiver`.
-    pub(super) fn loss_times(self, index: usize, receiver: StreamReceiver<'_>) -> LossTimes {
+    pub(super) fn compute_loss_times(self, index: usize, receiver: StreamReceiver<'_>) -> LossTimes {
         let StreamReceiver { node, row: received } = receiver;
         let events = self.doubtful_events_at(index, receiver);
         // An event that counts its lost frames explains at most that many losses.
@@ -151,7 +151,7 @@ impl StreamFindings<'_> {
                 length,
             });
         }
-        retain_longest(&mut times.outages.listed);
+        retain_outages_with_most_losses(&mut times.outages.listed);
         times
     }
 

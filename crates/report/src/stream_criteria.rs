@@ -3,7 +3,7 @@
 //! docs/book/figures.md defines each figure.
 
 use super::judgement::{
-    CriterionResult, StreamFinding, allowed_count, describe_bounded_time, describe_frame_count,
+    CriterionResult, StreamFinding, compute_allowed_count, describe_bounded_time, describe_frame_count,
 };
 use super::{AcceptanceCriteria, ArrivedFrames, LatencyLimit, StreamReport};
 use packetrig_stats::bounded::{BoundReason, Bounded};
@@ -41,7 +41,7 @@ impl StreamReport {
             0 => words,
             _ => format!("{words}; {stale} frames arrived more than 65536 frames late and count as lost"),
         };
-        Some(StreamFinding::at_most(allowed_count(limit, expected), lost, measured))
+        Some(StreamFinding::at_most(compute_allowed_count(limit, expected), lost, measured))
     }
 
     /// Judges a count of frames that has no error, because the receivers count it themselves.
@@ -55,7 +55,7 @@ impl StreamReport {
         let frames = Bounded::exactly(count(received));
         let expected = self.loss.map_or(received.frames, |loss| loss.expected);
         let measured = describe_frame_count(&frames, expected, what);
-        Some(StreamFinding::at_most(allowed_count(limit, expected), frames, measured))
+        Some(StreamFinding::at_most(compute_allowed_count(limit, expected), frames, measured))
     }
 
     pub(super) fn judge_duplicates(&self, limit: Share) -> Option<StreamFinding> {
@@ -75,7 +75,7 @@ impl StreamReport {
         let expected = self.loss.map_or(received.frames, |loss| loss.expected);
         let ratio = Ratio::new(copies.most, expected);
         let measured = format!("{} of {expected} frames {what} ({ratio})", copies.most);
-        Some(StreamFinding::at_most(allowed_count(limit, expected), copies, measured))
+        Some(StreamFinding::at_most(compute_allowed_count(limit, expected), copies, measured))
     }
 
     /// Number of copies that arrived as the plan expects, without the first arrival of each frame.
@@ -105,7 +105,7 @@ impl StreamReport {
 
     pub(super) fn judge_misdelivery(&self, limit: Share) -> Option<StreamFinding> {
         let expected = self.loss?.expected;
-        let limit = allowed_count(limit, expected);
+        let limit = compute_allowed_count(limit, expected);
         let Some(astray) = &self.misdelivery else {
             let measured = format!("0 of {expected} frames at other ports");
             return Some(StreamFinding::at_most(limit, Bounded::exactly(0), measured));
@@ -159,7 +159,7 @@ impl StreamReport {
             let range = format!(", between {} and {} ({why})", least / 1000, most / 1000);
             measured.push_str(&range);
         }
-        Some(StreamFinding::at_least(allowed_count(limit, asked), delivered, measured))
+        Some(StreamFinding::at_least(compute_allowed_count(limit, asked), delivered, measured))
     }
 
     /// Judges the share of sent frames that receivers can recognise.
@@ -172,7 +172,7 @@ impl StreamReport {
             sent.frames,
             Ratio::new(verified, sent.frames)
         );
-        let limit = allowed_count(limit, sent.frames);
+        let limit = compute_allowed_count(limit, sent.frames);
         Some(StreamFinding::at_least(limit, Bounded::exactly(verified), measured).limit_to_inconclusive())
     }
 
@@ -196,9 +196,9 @@ impl StreamReport {
         let interval = planned_span(1);
         // The minimum is 1, because the rates below are divided by this time.
         let window = planned_span(sent.planned).max(1);
-        let taken = window.max(span_or_zero(received.first, received.last) + interval);
-        let longer =
-            span_or_zero(sent.first, sent.last).saturating_sub(planned_span(sent.planned.saturating_sub(1)));
+        let taken = window.max(frame_span_nanos(received.first, received.last) + interval);
+        let longer = frame_span_nanos(sent.first, sent.last)
+            .saturating_sub(planned_span(sent.planned.saturating_sub(1)));
         // Copies of one frame at several receivers count as one frame.
         let copies = u128::from(loss.expected).max(1);
         let of_sent = |frames: u64| u128::from(frames) * u128::from(sent.frames) / copies;
@@ -224,7 +224,7 @@ impl StreamReport {
 }
 
 /// Nanoseconds from the first to the last frame; 0 if one of the times is unknown.
-fn span_or_zero(first: Option<Nanos>, last: Option<Nanos>) -> u128 {
+fn frame_span_nanos(first: Option<Nanos>, last: Option<Nanos>) -> u128 {
     first.zip(last).map_or(0, |(first, last)| last.saturating_sub(first).as_u64().into())
 }
 

@@ -224,7 +224,7 @@ impl<'a> StreamFindings<'a> {
             StreamClocks::Apart(error) => error,
             _ => Nanos::ZERO,
         };
-        let stamps = self.stamp_errors(stream, rows, clocks);
+        let stamps = self.collect_stamp_errors(stream, rows, clocks);
         let Some((leaving, arriving)) = stamps.leaving.zip(stamps.arriving) else {
             // If the error of the stamps is unknown, the stamps may have caused all of the jitter.
             return Some(Bounded::exactly(value).lower_lower_bound(Nanos::ZERO, BoundReason::SendStamps));
@@ -243,7 +243,12 @@ impl<'a> StreamFindings<'a> {
     }
 
     /// Errors of the stamps of a stream at its ends.
-    fn stamp_errors(self, stream: usize, rows: &[StreamReceiver<'_>], clocks: Nanos) -> StampErrors<'a> {
+    fn collect_stamp_errors(
+        self,
+        stream: usize,
+        rows: &[StreamReceiver<'_>],
+        clocks: Nanos,
+    ) -> StampErrors<'a> {
         let sender = self.sender_of(stream);
         let leaving = sender.map(|sender| &sender.row.stamp_bound).filter(|bounds| bounds.count() > 0);
         let ports = rows.iter().filter_map(|receiver| self.port_result(receiver.row.port));
@@ -254,7 +259,7 @@ impl<'a> StreamFindings<'a> {
     fn combine_loss_times(self, stream: usize, rows: &[StreamReceiver<'_>]) -> LossTimes {
         let mut all = LossTimes::default();
         for row in rows {
-            all.add_port_loss_times(self.loss_times(stream, *row));
+            all.add_port_loss_times(self.compute_loss_times(stream, *row));
         }
         all
     }
@@ -298,13 +303,13 @@ impl<'a> StreamFindings<'a> {
         let least = delays.min().unwrap_or(0).min(0);
         let early = Nanos::new(least.unsigned_abs());
         let all = all?;
-        let error = LatencyError { clock, ..self.latency_error(stream, rows) };
-        let stamps = self.stamp_errors(stream, rows, clock.unwrap_or(Nanos::ZERO));
+        let error = LatencyError { clock, ..self.build_latency_error(stream, rows) };
+        let stamps = self.collect_stamp_errors(stream, rows, clock.unwrap_or(Nanos::ZERO));
         let report = LatencyReport::from_distribution(&all, early, error, stamps)?;
         Some((report, all))
     }
 
-    fn latency_error(self, stream: usize, rows: &[StreamReceiver<'_>]) -> LatencyError {
+    fn build_latency_error(self, stream: usize, rows: &[StreamReceiver<'_>]) -> LatencyError {
         let send = self.sender_of(stream).map(|sender| &sender.row.stamp_bound);
         let ports: Vec<_> = rows.iter().filter_map(|receiver| self.port_result(receiver.row.port)).collect();
         LatencyError {

@@ -22,6 +22,6 @@ pub(crate) use json::normalise_json;
 pub use model::OTG_DESCRIPTOR;
 pub(crate) use model::{empty_descriptor, message_descriptor};
 pub(crate) use path::DocumentProblems;
-pub(crate) use print::{format_json, print_float, print_text};
+pub(crate) use print::{format_json, write_json_float, write_json_text};
 pub(crate) use settle::{normalise_document, normalise_value};
 pub(crate) use wire::{decode_member, decode_message, encode_message};

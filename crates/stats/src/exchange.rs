@@ -9,7 +9,7 @@
 //!
 //! Invariant: the true offset lies within the bound, even if the two directions have very different delays,
 //! as long as the rate between the clocks deviates from its mean by at most [`MAX_CLOCK_WANDER_PPB`] (and
-//! is never above [`MAX_PPB`]).
+//! is never above [`MAX_CLOCK_DRIFT_PPB`]).
 
 use crate::clock::ClockFit;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 pub const MAX_CLOCK_WANDER_PPB: u64 = 10_000;
 /// Maximum rate at which two clocks drift apart: NTP may change the rate of the kernel's clock by up to 500
 /// ppm, and the error of the quartz is added to that.
-pub const MAX_PPB: u64 = 600_000;
+pub const MAX_CLOCK_DRIFT_PPB: u64 = 600_000;
 /// Number of exchanges in a window. Of each window, the exchange with the shortest round trip is kept.
 const EXCHANGES_PER_WINDOW: usize = 16;
 const MAX_WINDOWS: usize = 32;
@@ -64,7 +64,7 @@ impl ClockExchange {
         let rested = self.answered.since(self.heard).as_u64();
         // The two limits apply to different times, between which the clocks may have drifted apart.
         let under_way = round_trip.saturating_add(rested);
-        let drift = (u128::from(under_way) * u128::from(MAX_PPB)).div_ceil(1_000_000_000);
+        let drift = (u128::from(under_way) * u128::from(MAX_CLOCK_DRIFT_PPB)).div_ceil(1_000_000_000);
         // The bound is rounded up and includes the drift, so that the true offset is certainly within it.
         let half = round_trip.div_ceil(2).saturating_add(u64::try_from(drift).ok()?);
         Some(OffsetEstimate {
@@ -91,7 +91,7 @@ struct RateEstimate {
 
 impl OffsetEstimate {
     /// Returns the mean rate between this estimate and `later`; `None` if its error bound is not smaller than
-    /// [`MAX_PPB`].
+    /// [`MAX_CLOCK_DRIFT_PPB`].
     fn mean_rate_until(&self, later: &Self) -> Option<RateEstimate> {
         let apart = i128::from(later.at.since(self.at).as_u64());
         let step = i128::from(later.offset_ns) - i128::from(self.offset_ns);
@@ -101,7 +101,7 @@ impl OffsetEstimate {
         let doubt = doubt.checked_div(apart)?.unsigned_abs().saturating_add(1);
         let doubt_ppb = clamp_to_u64(doubt);
         let rate_ppb = i64::try_from(rate).ok()?;
-        (doubt_ppb < MAX_PPB).then_some(RateEstimate { rate_ppb, doubt_ppb })
+        (doubt_ppb < MAX_CLOCK_DRIFT_PPB).then_some(RateEstimate { rate_ppb, doubt_ppb })
     }
 
     /// Returns the error bound of the offset at `now` if the mean rate is known: until then, the actual rate
@@ -169,11 +169,12 @@ impl ClockComparison {
         let pairs = estimates
             .iter()
             .flat_map(|early| estimates.iter().filter_map(|late| early.mean_rate_until(late)));
-        let unknown = RateEstimate { rate_ppb: 0, doubt_ppb: MAX_PPB };
+        let unknown = RateEstimate { rate_ppb: 0, doubt_ppb: MAX_CLOCK_DRIFT_PPB };
         let RateEstimate { rate_ppb, doubt_ppb } = pairs.min_by_key(|rate| rate.doubt_ppb).unwrap_or(unknown);
         // A measured rate is the mean between two estimates; the current rate may deviate from it by
         // `MAX_CLOCK_WANDER_PPB`. Without a measured rate, only the maximum drift of two clocks is known.
-        let drift_ppb = if doubt_ppb == MAX_PPB { doubt_ppb } else { doubt_ppb + MAX_CLOCK_WANDER_PPB };
+        let drift_ppb =
+            if doubt_ppb == MAX_CLOCK_DRIFT_PPB { doubt_ppb } else { doubt_ppb + MAX_CLOCK_WANDER_PPB };
         let fit = ClockFit {
             at: anchor.at,
             offset_ns: anchor.offset_ns,

@@ -41,7 +41,7 @@ impl RigLimit {
 
 /// Returns the limit for frames of a mean size: that of the nearest measured size. `None` if the back end and
 /// the driver were not measured.
-pub fn nearest_limit<'a>(
+pub fn find_nearest_rig_limit<'a>(
     limits: &'a [RigLimit],
     back_end: BackEnd,
     driver: &str,
@@ -74,7 +74,7 @@ mod tests {
         let limits =
             [limit(BackEnd::Packet, 64, 10), limit(BackEnd::Packet, 1518, 5), limit(BackEnd::Xdp, 64, 90)];
         let found = |back_end, driver, size| {
-            nearest_limit(&limits, back_end, driver, size).map(|l| l.frames_per_second)
+            find_nearest_rig_limit(&limits, back_end, driver, size).map(|l| l.frames_per_second)
         };
         assert_eq!(found(BackEnd::Packet, "veth", 500), Some(10));
         assert_eq!(found(BackEnd::Packet, "veth", 1000), Some(5));

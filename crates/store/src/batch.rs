@@ -7,7 +7,7 @@
 use crate::Error;
 use crate::catalogue::{BatchQuotas, RunCatalogue};
 use crate::draft::{RunDraft, check_run_id};
-use crate::packs::{PackedSegment, SegmentPlace, write_pack};
+use crate::packs::{PackedSegment, SegmentLocation, write_pack};
 use crate::segments::{StoreOutcome, check_node_directory_name, segment_key};
 use crate::spool::segment::{SegmentHash, hash_in_hex};
 use crate::spool::{ResultSegment, SegmentKind};
@@ -60,7 +60,7 @@ pub(crate) struct SegmentToCatalogue<'a> {
     pub(crate) id: &'a SegmentId,
     pub(crate) kind: SegmentKind,
     pub(crate) sha256: String,
-    pub(crate) place: SegmentPlace,
+    pub(crate) place: SegmentLocation,
     /// The directory of its run.
     pub(crate) run: &'a Path,
     pub(crate) has_row: bool,
@@ -90,7 +90,7 @@ impl<'a> SegmentBatch<'a> {
 
     /// Adds a segment for which the caller has no draft, so that the node can delete it. If the segment comes
     /// too late for its report, it is stored beside the report. A segment of an unknown run is stored in a
-    /// separate directory. At most [`MAX_LATE_OF_NODE`](crate::MAX_LATE_OF_NODE) bytes are kept per node, and
+    /// separate directory. At most [`MAX_LATE_BYTES_OF_NODE`](crate::MAX_LATE_BYTES_OF_NODE) bytes are kept per node, and
     /// [`MAX_LATE`](crate::MAX_LATE) in total.
     pub fn add_late_segment(&mut self, id: &'a SegmentId, bytes: &'a [u8]) {
         let outcome = self
@@ -251,7 +251,7 @@ impl<'a> SegmentBatch<'a> {
     }
 
     /// Writes a pack for each run.
-    fn write_packs(&self) -> Vec<Result<SegmentPlace, Arc<Error>>> {
+    fn write_packs(&self) -> Vec<Result<SegmentLocation, Arc<Error>>> {
         let mut of_runs: BTreeMap<&Path, Vec<usize>> = BTreeMap::new();
         for (index, segment) in self.unwritten.iter().enumerate() {
             of_runs.entry(&segment.run).or_default().push(index);
@@ -269,7 +269,7 @@ impl<'a> SegmentBatch<'a> {
         &self,
         run: &Path,
         indices: &[usize],
-        places: &mut BTreeMap<usize, Result<SegmentPlace, Arc<Error>>>,
+        places: &mut BTreeMap<usize, Result<SegmentLocation, Arc<Error>>>,
     ) {
         let packed: Vec<PackedSegment<'_>> =
             indices.iter().map(|index| self.unwritten[*index].to_packed()).collect();
@@ -309,7 +309,7 @@ impl<'a> UnwrittenSegment<'a> {
         PackedSegment { id: self.id, hash: self.hash, bytes: self.bytes }
     }
 
-    fn with_place(&self, place: &SegmentPlace) -> SegmentToCatalogue<'_> {
+    fn with_place(&self, place: &SegmentLocation) -> SegmentToCatalogue<'_> {
         SegmentToCatalogue {
             id: self.id,
             kind: self.kind,

@@ -12,7 +12,7 @@ mod segments;
 mod stored;
 mod unfinished;
 
-pub use late::{LateResults, MAX_LATE, MAX_LATE_OF_NODE};
+pub use late::{LateResults, MAX_LATE, MAX_LATE_BYTES_OF_NODE};
 pub(crate) use lock_holder::describe_lock_holder;
 pub use methods::{MethodState, MethodSummary, UnfinishedMethod};
 pub(crate) use open::OPEN_RUN_FILE;
@@ -173,21 +173,21 @@ impl RunCatalogue {
     /// Finds the run with an id that begins with `prefix`, or otherwise the newest run with this name. A full
     /// id is found even if other ids begin with it.
     pub fn find_run(&self, prefix: &str) -> Result<RunSummary, Error> {
-        let mut found = self.runs_with_prefix(prefix)?;
+        let mut found = self.find_runs_with_prefix(prefix)?;
         if found.is_empty() {
-            found = self.newest_run_named(prefix)?;
+            found = self.find_newest_run_named(prefix)?;
         }
         require_single_match(prefix, found, |summary| &summary.run.0)
     }
 
-    fn newest_run_named(&self, name: &str) -> Result<Vec<RunSummary>, Error> {
+    fn find_newest_run_named(&self, name: &str) -> Result<Vec<RunSummary>, Error> {
         let sql = format!(
             "SELECT {RUN_COLUMNS_SQL} FROM runs WHERE name = ?1 ORDER BY started_wall_ns DESC LIMIT 1"
         );
         self.query_rows(&sql, params![name], read_run_summary)
     }
 
-    fn runs_with_prefix(&self, prefix: &str) -> Result<Vec<RunSummary>, Error> {
+    fn find_runs_with_prefix(&self, prefix: &str) -> Result<Vec<RunSummary>, Error> {
         // LIKE is not used: an id may contain `_`, which LIKE treats as any character.
         let sql =
             format!("SELECT {RUN_COLUMNS_SQL} FROM runs WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id");
@@ -212,14 +212,14 @@ impl RunCatalogue {
     }
 
     /// The limits measured on this kernel.
-    pub fn rig_limits_of_kernel(&self, kernel: &str) -> Result<Vec<RigLimit>, Error> {
-        let mut limits = self.all_rig_limits()?;
+    pub fn read_rig_limits_of_kernel(&self, kernel: &str) -> Result<Vec<RigLimit>, Error> {
+        let mut limits = self.read_all_rig_limits()?;
         limits.retain(|limit| limit.kernel == kernel);
         Ok(limits)
     }
 
     /// The limits measured on any kernel.
-    pub fn all_rig_limits(&self) -> Result<Vec<RigLimit>, Error> {
+    pub fn read_all_rig_limits(&self) -> Result<Vec<RigLimit>, Error> {
         let sql = "SELECT value FROM limits ORDER BY back_end, driver, size, kernel";
         let texts: Vec<String> = self.query_rows(sql, params![], |row| row.get(0))?;
         // A limit that an older version stored in another form is skipped; calibration measures it again.

@@ -4,8 +4,8 @@ use crate::catalogue::OPEN_RUN_FILE;
 use crate::catalogue::{RunCatalogue, RunQuota, UnfinishedRun};
 use crate::files::PageChoice;
 use crate::gather::{GatheredPart, RunFolder, gather_part};
-use crate::kept::{self, CAPTURES_DIRECTORY, DirectoryOwner, KeptRun, UNFINISHED_RUN_EXTENSION};
-use crate::room::{ReportRoom, ReportSize};
+use crate::kept::{self, CAPTURES_DIRECTORY, DirectoryOwnership, UNFINISHED_RUN_EXTENSION, UnlistedRun};
+use crate::room::{ReportSize, ReportSpaceReservation};
 use crate::segments::SEGMENTS_DIRECTORY;
 use crate::{Error, disk, files};
 use packetrig_report::{NodeName, RunId, RunReport};
@@ -24,9 +24,9 @@ pub struct RunDraft {
     /// Bytes that are stored beside the report if more results may come after it.
     open: Option<Vec<u8>>,
     page: PageChoice,
-    room: ReportRoom,
+    room: ReportSpaceReservation,
     quota: RunQuota,
-    _owner: DirectoryOwner,
+    _owner: DirectoryOwnership,
 }
 
 impl RunDraft {
@@ -48,7 +48,7 @@ impl RunDraft {
         let draft = Self::open_directory(run, partial.clone(), directory, size);
         if draft.is_err() {
             // A directory that cannot be removed is not reported, because the first error matters more.
-            // `RunCatalogue::kept_runs` lists such directories.
+            // `RunCatalogue::list_unlisted_runs` lists such directories.
             drop(kept::remove_if_empty(&partial));
         }
         draft
@@ -60,8 +60,9 @@ impl RunDraft {
         directory: PathBuf,
         size: ReportSize,
     ) -> Result<Self, Error> {
-        let owner = DirectoryOwner::try_take_ownership(&partial).map_err(Error::file("lock", &partial))?;
-        let room = ReportRoom::reserve_space_in(&partial, size)?;
+        let owner =
+            DirectoryOwnership::try_take_ownership(&partial).map_err(Error::file("lock", &partial))?;
+        let room = ReportSpaceReservation::reserve_space_in(&partial, size)?;
         Ok(Self {
             run,
             partial,
@@ -146,7 +147,7 @@ impl RunDraft {
             catalogue,
             attempt,
             node,
-            &catalogue.segment_rows(&self.run, attempt, node)?,
+            &catalogue.list_segment_rows(&self.run, attempt, node)?,
         )
     }
 
@@ -166,18 +167,18 @@ impl RunDraft {
 
     /// Ends a run that has no report. If there are captures or segments, the whole directory stays and is returned;
     /// otherwise it is removed.
-    pub fn end_without_report(mut self) -> Option<KeptRun> {
+    pub fn end_without_report(mut self) -> Option<UnlistedRun> {
         // Removes the placeholder files, which are not results.
-        self.room = ReportRoom::default();
+        self.room = ReportSpaceReservation::default();
         // `None` if the directory cannot be read. Nothing is removed then, because dropping the draft cannot
         // read the directory either.
-        let kept = KeptRun::read_directory(self.run.clone(), &self.partial).ok();
+        let kept = UnlistedRun::read_directory(self.run.clone(), &self.partial).ok();
         kept.filter(|kept| !kept.captures.is_empty() || kept.segment_bytes > 0)
     }
 
     /// Like [`Self::end_without_report`], for a run that has a row; the row is deleted. Captures that nodes sent are
     /// assembled first. If there are none, the segments are removed.
-    pub fn abandon_run(mut self, catalogue: &RunCatalogue) -> Result<Option<KeptRun>, Error> {
+    pub fn abandon_run(mut self, catalogue: &RunCatalogue) -> Result<Option<UnlistedRun>, Error> {
         if catalogue.count_capture_segments(&self.run)? == 0 {
             // The segments have only counters, which are useless without a report. A directory that cannot be removed stays.
             drop(fs::remove_dir_all(self.partial.join(SEGMENTS_DIRECTORY)));
@@ -249,7 +250,7 @@ impl RunDraft {
         self.store_open_run_state()?;
         files::write_run_files(&self.partial, report, document, self.page)?;
         // The final directory has only files of the run. The lock itself is held until this draft is dropped.
-        DirectoryOwner::remove_owner_file(&self.partial);
+        DirectoryOwnership::remove_owner_file(&self.partial);
         disk::rename_synced(&self.partial, &self.directory)
             .map_err(Error::file("rename to", &self.directory))?;
         self.room.release_row_space(&self.directory);
@@ -287,9 +288,9 @@ impl RunDraft {
 
 impl Drop for RunDraft {
     fn drop(&mut self) {
-        self.room = ReportRoom::default();
+        self.room = ReportSpaceReservation::default();
         if !self.stays {
-            // A run without captures and without a report leaves no files. `RunCatalogue::kept_runs` lists
+            // A run without captures and without a report leaves no files. `RunCatalogue::list_unlisted_runs` lists
             // directories that could not be removed.
             drop(kept::remove_if_empty(&self.partial));
         }

@@ -4,7 +4,7 @@
 
 use crate::Error;
 use crate::catalogue::{RunCatalogue, SegmentRow};
-use crate::packs::SegmentPlace;
+use crate::packs::SegmentLocation;
 use crate::segments::segment_key;
 use crate::spool::manifest::SegmentTally;
 use crate::spool::segment::{SegmentHash, hash_in_hex};
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 mod captures;
 
 /// Longest compressed value that is put together from segments, in bytes: a node must not fill the controller's memory.
-const MAX_PACKED: usize = 64 << 20;
+const MAX_GATHERED_VALUE_BYTES: usize = 64 << 20;
 
 /// A node's part in a run, put together from its segments.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -126,7 +126,7 @@ struct StoredSegment {
     hash: SegmentHash,
 }
 
-fn read_stored_segment(run: &Path, id: SegmentId, place: &SegmentPlace) -> Result<StoredSegment, Error> {
+fn read_stored_segment(run: &Path, id: SegmentId, place: &SegmentLocation) -> Result<StoredSegment, Error> {
     let bytes = place.read_bytes(run, &id).map_err(Error::file("read", place.file_path(run, &id)))?;
     let segment = ResultSegment::from_bytes(&segment_key(&id), &bytes)
         .map_err(|source| Error::BadSegment { id, source })?;
@@ -214,7 +214,7 @@ impl PiecedValue {
         if segment.offset == 0 {
             self.pieces.clear();
         }
-        if self.pieces.len().saturating_add(segment.payload.len()) > MAX_PACKED {
+        if self.pieces.len().saturating_add(segment.payload.len()) > MAX_GATHERED_VALUE_BYTES {
             // This is far larger than any result. The limit keeps a node from filling the controller's
             // memory.
             self.pieces = Vec::new();

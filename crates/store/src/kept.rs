@@ -32,14 +32,14 @@ pub(crate) const CAPTURES_DIRECTORY: &str = "captures";
 /// A run with files on disk that is not in the catalogue's list of runs: it is still running, was killed, or its report
 /// could not be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct KeptRun {
+pub struct UnlistedRun {
     pub run: RunId,
     pub directory: PathBuf,
     /// When it was begun, nanoseconds since 1970 (UTC).
     pub begun_wall_ns: u64,
     /// Number of its process, if that is still running.
     pub process: Option<u32>,
-    pub captures: Vec<KeptCapture>,
+    pub captures: Vec<UnlistedCapture>,
     /// Bytes of the segments that nodes of a fleet sent; the files in `captures` are not among them.
     pub segment_bytes: u64,
     /// True if the report was written and only the row is missing.
@@ -48,12 +48,12 @@ pub struct KeptRun {
 
 /// A capture file of such a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct KeptCapture {
+pub struct UnlistedCapture {
     pub file: PathBuf,
     pub bytes: u64,
 }
 
-impl KeptRun {
+impl UnlistedRun {
     /// Reads the files of a run in `directory`.
     pub(crate) fn read_directory(run: RunId, directory: &Path) -> io::Result<Self> {
         let owner = directory.join(OWNER_FILE_NAME);
@@ -75,7 +75,7 @@ impl KeptRun {
 
 impl RunCatalogue {
     /// Runs that have files and are not in the catalogue, in the order of their ids.
-    pub fn kept_runs(&self) -> Result<Vec<KeptRun>, Error> {
+    pub fn list_unlisted_runs(&self) -> Result<Vec<UnlistedRun>, Error> {
         let runs = self.place().join("runs");
         let mut kept = Vec::new();
         for directory in list_subdirectories(&runs).map_err(Error::file("read", &runs))? {
@@ -87,7 +87,7 @@ impl RunCatalogue {
             if !is_partial && (self.is_listed(&id)? || self.is_being_removed(&id)?) {
                 continue;
             }
-            match KeptRun::read_directory(RunId(id), &directory) {
+            match UnlistedRun::read_directory(RunId(id), &directory) {
                 Ok(run) => kept.push(run),
                 // The run was committed or discarded after the directory was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -99,8 +99,8 @@ impl RunCatalogue {
     }
 
     /// The kept run with an id that begins with `prefix`.
-    pub fn find_kept_run(&self, prefix: &str) -> Result<KeptRun, Error> {
-        let mut found = self.kept_runs()?;
+    pub fn find_kept_run(&self, prefix: &str) -> Result<UnlistedRun, Error> {
+        let mut found = self.list_unlisted_runs()?;
         found.retain(|kept| kept.run.0.starts_with(prefix));
         if let Some(exact) = found.iter().position(|kept| kept.run.0 == prefix) {
             return Ok(found.swap_remove(exact));
@@ -115,7 +115,7 @@ impl RunCatalogue {
 
     /// Removes the files, captures included, of a run that is not in the catalogue, and returns what was removed. Fails
     /// while the process of the run is alive.
-    pub fn discard_run(&self, prefix: &str) -> Result<KeptRun, Error> {
+    pub fn discard_run(&self, prefix: &str) -> Result<UnlistedRun, Error> {
         let kept = self.find_kept_run(prefix)?;
         if let Some(process) = kept.process {
             // The lock decides: a process that was killed does not hold it any more, so its run can be discarded.
@@ -129,12 +129,12 @@ impl RunCatalogue {
 
 /// Ownership of the directory of a run or method, as long as this value lives. Without the lock another process has it.
 #[derive(Debug)]
-pub(crate) struct DirectoryOwner {
+pub(crate) struct DirectoryOwnership {
     /// The locked owner file; `None` if another process has the lock.
     file: Option<File>,
 }
 
-impl DirectoryOwner {
+impl DirectoryOwnership {
     pub(crate) fn try_take_ownership(directory: &Path) -> io::Result<Self> {
         let path = directory.join(OWNER_FILE_NAME);
         let mut file = private_files::open_or_create(&path)?;
@@ -189,12 +189,12 @@ pub(crate) fn find_living_owner(path: &Path) -> Option<u32> {
 }
 
 /// Lists the capture files that are not empty, sorted by name.
-pub(crate) fn list_captures(directory: &Path) -> io::Result<Vec<KeptCapture>> {
+pub(crate) fn list_captures(directory: &Path) -> io::Result<Vec<UnlistedCapture>> {
     let mut captures = Vec::new();
     for entry in list_entries(directory)? {
         let facts = entry.metadata()?;
         if facts.is_file() && facts.len() > 0 {
-            captures.push(KeptCapture { file: entry.path(), bytes: facts.len() });
+            captures.push(UnlistedCapture { file: entry.path(), bytes: facts.len() });
         }
     }
     captures.sort_by(|a, b| a.file.cmp(&b.file));

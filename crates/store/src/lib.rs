@@ -42,14 +42,14 @@ pub mod spool;
 
 pub use batch::SegmentBatch;
 pub use catalogue::{
-    CatalogueEntry, CataloguePage, CatalogueQuery, LateResults, MAX_LATE, MAX_LATE_OF_NODE, MethodState,
-    MethodSummary, PruneCriteria, PruneOutcome, PrunedResult, RunCatalogue, RunQuota, RunSummary,
-    StoredRunShare, StoredSummary, UnfinishedMethod, UnfinishedRun,
+    CatalogueEntry, CataloguePage, CatalogueQuery, LateResults, MAX_LATE, MAX_LATE_BYTES_OF_NODE,
+    MethodState, MethodSummary, PruneCriteria, PruneOutcome, PrunedResult, RunCatalogue, RunQuota,
+    RunSummary, StoredRunShare, StoredSummary, UnfinishedMethod, UnfinishedRun,
 };
 pub use draft::RunDraft;
 pub use error::Error;
 pub use gather::{GatheredCapture, GatheredPart};
-pub use kept::{KeptCapture, KeptRun};
+pub use kept::{UnlistedCapture, UnlistedRun};
 pub use methods::{MethodDraft, MethodOutcome, NewMethod};
 pub use node_history::NodeHistory;
 pub use place::default_store_directory;

@@ -11,8 +11,8 @@
 
 use crate::catalogue::{MethodState, RunCatalogue};
 use crate::draft::check_run_id;
-use crate::kept::{DirectoryOwner, OWNER_FILE_NAME, find_living_owner};
-use crate::room::{ReportRoom, ReportSize};
+use crate::kept::{DirectoryOwnership, OWNER_FILE_NAME, find_living_owner};
+use crate::room::{ReportSize, ReportSpaceReservation};
 use crate::{Error, disk};
 use packetrig_method::journal::{self, MethodJournal, MethodJournalEntry};
 use packetrig_sys::private_files;
@@ -71,8 +71,8 @@ pub struct MethodDraft {
     /// Length in bytes of the complete lines that are synced to the disk.
     journal_bytes: u64,
     trials: u64,
-    room: ReportRoom,
-    _owner: DirectoryOwner,
+    room: ReportSpaceReservation,
+    _owner: DirectoryOwnership,
 }
 
 impl MethodDraft {
@@ -125,12 +125,12 @@ impl MethodDraft {
 
     fn open_directory(id: &str, directory: PathBuf) -> Result<Self, Error> {
         let owner =
-            DirectoryOwner::try_take_ownership(&directory).map_err(Error::file("lock", &directory))?;
+            DirectoryOwnership::try_take_ownership(&directory).map_err(Error::file("lock", &directory))?;
         if !owner.has_lock() {
             let process = find_living_owner(&directory.join(OWNER_FILE_NAME)).unwrap_or(0);
             return Err(Error::MethodUnderWay { id: id.to_owned(), process });
         }
-        let room = ReportRoom::reserve_space_in(&directory, ReportSize::default())?;
+        let room = ReportSpaceReservation::reserve_space_in(&directory, ReportSize::default())?;
         let path = directory.join(JOURNAL_FILE_NAME);
         let journal = private_files::open_to_append(&path).map_err(Error::file("open", &path))?;
         Ok(Self { id: id.to_owned(), directory, journal, journal_bytes: 0, trials: 0, room, _owner: owner })
@@ -228,7 +228,7 @@ impl MethodDraft {
         catalogue.end_method(&self.id, outcome.state, outcome.verdict, self.trials)?;
         if outcome.state == MethodState::Complete {
             // The lock itself is held until this draft is dropped.
-            DirectoryOwner::remove_owner_file(&self.directory);
+            DirectoryOwnership::remove_owner_file(&self.directory);
         }
         Ok(())
     }
@@ -244,7 +244,7 @@ impl MethodDraft {
 
     /// Removes the method with its trials.
     pub(crate) fn remove_method(mut self, catalogue: &RunCatalogue) -> Result<(), Error> {
-        self.room = ReportRoom::default();
+        self.room = ReportSpaceReservation::default();
         // The row is removed first: a row without a journal could neither be resumed nor shown.
         catalogue.delete_method(&self.id)?;
         fs::remove_dir_all(&self.directory).map_err(Error::file("remove", &self.directory))

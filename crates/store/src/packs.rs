@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 /// Location of a stored segment: its file below the directory of its run, and the position in this file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SegmentPlace {
+pub(crate) struct SegmentLocation {
     /// Name of the pack; `None` for a segment that an earlier version stored in a separate file.
     pub(crate) pack: Option<String>,
     /// Offset of its bytes in the pack.
@@ -42,7 +42,7 @@ pub(crate) fn write_pack(
     store: &Path,
     run: &Path,
     segments: &[PackedSegment<'_>],
-) -> Result<Vec<SegmentPlace>, Error> {
+) -> Result<Vec<SegmentLocation>, Error> {
     let mut digest = Sha256::new();
     for segment in segments {
         digest.update(segment.hash);
@@ -59,7 +59,7 @@ pub(crate) fn write_pack(
         // The position is that of the segment's bytes, after their header.
         position += header.len() as u64;
         let length = segment.bytes.len() as u64;
-        places.push(SegmentPlace { pack: Some(name.clone()), position, length });
+        places.push(SegmentLocation { pack: Some(name.clone()), position, length });
         position += length;
     }
     let directory = run.join(SEGMENTS_DIRECTORY);
@@ -73,7 +73,7 @@ fn segment_header(id: &SegmentId, bytes: &[u8]) -> String {
     format!("{}.{}/{} {}\n", id.node, id.attempt, file_name(id.number), bytes.len())
 }
 
-impl SegmentPlace {
+impl SegmentLocation {
     /// The file with the segment.
     pub(crate) fn file_path(&self, run: &Path, id: &SegmentId) -> PathBuf {
         match &self.pack {

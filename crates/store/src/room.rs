@@ -51,12 +51,12 @@ impl ReportSize {
 
 /// Placeholder files that reserve disk space, and are removed on drop.
 #[derive(Debug, Default)]
-pub(crate) struct ReportRoom {
+pub(crate) struct ReportSpaceReservation {
     files: Option<PathBuf>,
     row: Option<PathBuf>,
 }
 
-impl ReportRoom {
+impl ReportSpaceReservation {
     /// Reserves space in `directory`. Replaces the placeholders that an earlier process has left there.
     pub(crate) fn reserve_space_in(directory: &Path, size: ReportSize) -> Result<Self, Error> {
         let mut room = Self::default();
@@ -81,7 +81,7 @@ impl ReportRoom {
     }
 }
 
-impl Drop for ReportRoom {
+impl Drop for ReportSpaceReservation {
     fn drop(&mut self) {
         release_file(&mut self.files);
         release_file(&mut self.row);

@@ -48,13 +48,13 @@ impl RunCatalogue {
 }
 
 #[derive(Debug, Default)]
-struct KeptFiles {
+struct SetAsideAmounts {
     files: usize,
     bytes: u64,
 }
 
-fn count_kept_files(directory: &Path) -> std::io::Result<KeptFiles> {
-    let mut kept = KeptFiles::default();
+fn count_kept_files(directory: &Path) -> std::io::Result<SetAsideAmounts> {
+    let mut kept = SetAsideAmounts::default();
     for entry in fs::read_dir(directory)? {
         kept.files += 1;
         kept.bytes += entry?.metadata()?.len();

@@ -277,13 +277,13 @@ impl SpoolState {
         // Less important segments are refused earlier, so that results find space when intervals and captures
         // no longer do.
         let fits = match kind {
-            SegmentKind::Capture => after <= most / 2 && !self.is_disk_short(wanted),
+            SegmentKind::Capture => after <= most / 2 && !self.would_exceed_free_space(wanted),
             SegmentKind::Interval => {
                 let coarse = after > most / 4 * 3;
                 self.intervals_asked += u64::from(coarse);
                 // The first of ten intervals is stored, so that the reduced rate begins at once.
                 let one_of_many = !coarse || self.intervals_asked % COARSE_INTERVAL_DIVISOR == 1;
-                after <= most / 8 * 7 && one_of_many && !self.is_disk_short(wanted)
+                after <= most / 8 * 7 && one_of_many && !self.would_exceed_free_space(wanted)
             }
             SegmentKind::Result => after <= most,
             // A journal must always get its End, and a lost segment takes no space.
@@ -303,7 +303,7 @@ impl SpoolState {
 
     /// Returns whether `wanted` more bytes would leave less free space on the disk than the limits require;
     /// `false` if the free space is unknown.
-    fn is_disk_short(&self, wanted: u64) -> bool {
+    fn would_exceed_free_space(&self, wanted: u64) -> bool {
         (self.free)(&self.directory).is_some_and(|free| free < self.limits.keep_free.saturating_add(wanted))
     }
 

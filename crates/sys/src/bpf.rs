@@ -112,7 +112,7 @@ impl BpfMap {
     /// Sums the 64-bit numbers of the value at `index` over all processors.
     pub fn sum_over_cpus(&self, index: u32) -> Result<Vec<u64>, Error> {
         // The kernel gives one value for each processor that could exist, not for each that runs.
-        let mut values = vec![0u64; self.value / 8 * sched::possible_cpus() as usize];
+        let mut values = vec![0u64; self.value / 8 * sched::possible_cpu_count() as usize];
         let mut attr = attr::MapUpdateAttributes {
             map: call::raw_descriptor(self.fd.as_fd()),
             key: call::address_of(&index),

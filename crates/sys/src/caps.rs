@@ -37,7 +37,7 @@ impl ThreadRights {
         Self {
             user: rustix::process::geteuid().as_raw(),
             capabilities,
-            in_user_namespace: !covers_every_user(
+            in_user_namespace: !is_initial_user_namespace_map(
                 &std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default(),
             ),
         }
@@ -68,7 +68,7 @@ fn map_to_outer_user(map: &str, user: u32) -> u32 {
 }
 
 /// Returns true if a uid map is that of the machine's own user namespace (each user maps to itself), or is empty.
-fn covers_every_user(map: &str) -> bool {
+fn is_initial_user_namespace_map(map: &str) -> bool {
     let numbers: Vec<&str> = map.split_whitespace().collect();
     // A kernel without user namespaces has no map. The machine's own namespace has this one (user_namespaces(7)).
     numbers.is_empty() || numbers == ["0", "0", "4294967295"]
@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn initial_user_map_is_told_from_private_one() {
-        assert!(covers_every_user("         0          0 4294967295\n"));
-        assert!(!covers_every_user("         0       1000          1\n"));
+        assert!(is_initial_user_namespace_map("         0          0 4294967295\n"));
+        assert!(!is_initial_user_namespace_map("         0       1000          1\n"));
     }
 
     #[test]

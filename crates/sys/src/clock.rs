@@ -5,7 +5,7 @@
 
 pub mod state;
 
-pub use state::{ClockState, boot_id, clock_identity};
+pub use state::{ClockState, boot_id, read_clock_identity};
 
 use crate::Error;
 use rustix::time::{ClockId, DynamicClockId, Timespec};
@@ -66,7 +66,7 @@ pub fn thread_cpu_ns() -> u64 {
 
 /// Measures the offset between the two clocks: each reading of the real-time clock lies between two readings
 /// of the monotonic clock, so half of their distance bounds the error.
-pub fn realtime_offset() -> RealtimeOffset {
+pub fn measure_realtime_offset() -> RealtimeOffset {
     // An interrupt or another thread may have widened a bracket: the tightest of eight was disturbed least.
     (1..OFFSET_READINGS).fold(read_offset(), |best, _| {
         let next = read_offset();
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn converted_wall_clock_lies_between_monotonic_readings() {
-        let offset = realtime_offset();
+        let offset = measure_realtime_offset();
         let before = monotonic_ns();
         let real = wall_clock_ns();
         let after = monotonic_ns();

@@ -153,10 +153,10 @@ impl EthtoolCalls {
         self.call_driver(name, &mut info).map_err(|errno| ethtool_error("ETHTOOL_GDRVINFO", name, errno))?;
         let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_ne_bytes()).collect();
         Ok(DriverName {
-            name: text_at(&bytes, 4),
-            version: text_at(&bytes, 36),
-            firmware: text_at(&bytes, 68),
-            bus: text_at(&bytes, 100),
+            name: read_text_field(&bytes, 4),
+            version: read_text_field(&bytes, 36),
+            firmware: read_text_field(&bytes, 68),
+            bus: read_text_field(&bytes, 100),
         })
     }
 
@@ -307,7 +307,7 @@ impl EthtoolCalls {
 }
 
 /// Reads a text field of 32 bytes that is padded with zeros.
-fn text_at(bytes: &[u8], from: usize) -> String {
+fn read_text_field(bytes: &[u8], from: usize) -> String {
     let field = &bytes[from..from + 32];
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
     String::from_utf8_lossy(&field[..end]).into_owned()

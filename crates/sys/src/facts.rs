@@ -84,7 +84,7 @@ pub fn read_interface_facts(netns: &NetNs) -> Result<Vec<InterfaceFacts>, Error>
     let mut links = NamespaceLinks::open_in(netns)?;
     let ethtool = EthtoolCalls::open_in(netns)?;
     let addresses = links.list_addresses()?;
-    let routes = links.default_routes()?;
+    let routes = links.list_default_route_interfaces()?;
     let found = links.list_links()?.into_iter();
     Ok(found.map(|link| describe_interface(netns, &ethtool, link, &addresses, &routes)).collect())
 }

@@ -19,7 +19,7 @@ pub fn architecture() -> String {
 }
 
 /// Model of the processors, as the kernel names it. Some architectures have none.
-pub fn processor_model() -> Option<String> {
+pub fn read_processor_model() -> Option<String> {
     // The file is read once: on machines with many processors the kernel needs some time to write it.
     static PROCESSOR_MODEL: OnceLock<Option<String>> = OnceLock::new();
     PROCESSOR_MODEL

@@ -220,13 +220,13 @@ impl NamespaceLinks {
 
     /// Lists the addresses at which other machines may reach this one: no loopback addresses, and none that
     /// is valid on one link only. Sorted, without repetitions.
-    pub fn global_addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
+    pub fn list_global_addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
         let all = self.list_addresses()?.into_iter().map(|address| address.ip).filter(is_global_address);
         Ok(all.collect::<BTreeSet<_>>().into_iter().collect())
     }
 
     /// Numbers of the interfaces that a default route, of either family and in any table, leaves through.
-    pub fn default_routes(&mut self) -> Result<BTreeSet<u32>, Error> {
+    pub fn list_default_route_interfaces(&mut self) -> Result<BTreeSet<u32>, Error> {
         let mut indices = BTreeSet::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut message = RouteMessage::default();

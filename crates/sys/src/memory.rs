@@ -20,8 +20,8 @@ thread_local! {
 }
 
 /// Bytes that all threads together have allocated and not freed.
-static PROCESS_NOW: AtomicIsize = AtomicIsize::new(0);
-static PROCESS_PEAK: AtomicIsize = AtomicIsize::new(0);
+static PROCESS_HELD_BYTES: AtomicIsize = AtomicIsize::new(0);
+static PROCESS_PEAK_BYTES: AtomicIsize = AtomicIsize::new(0);
 
 /// Bytes that the calling thread has allocated and not freed. Bytes that it freed for another thread are
 /// subtracted.
@@ -59,10 +59,10 @@ impl MeteredAllocator {
     /// earlier allocations. It is for work that is passed to other threads; allocations of unrelated threads
     /// count, too. `None` if this is not the allocator of the program.
     pub fn measure_process_peak(work: impl FnOnce()) -> Option<u64> {
-        let before = PROCESS_NOW.load(Ordering::Relaxed);
-        PROCESS_PEAK.store(before, Ordering::Relaxed);
+        let before = PROCESS_HELD_BYTES.load(Ordering::Relaxed);
+        PROCESS_PEAK_BYTES.store(before, Ordering::Relaxed);
         let is_in_use = Self::measure_peak(work).is_some();
-        let peak = PROCESS_PEAK.load(Ordering::Relaxed) - before;
+        let peak = PROCESS_PEAK_BYTES.load(Ordering::Relaxed) - before;
         is_in_use.then(|| u64::try_from(peak).unwrap_or(0))
     }
 
@@ -74,8 +74,8 @@ impl MeteredAllocator {
             let now = held.get().now + sign * bytes;
             held.set(ThreadHeldBytes { now, peak: held.get().peak.max(now) });
         }));
-        let now = PROCESS_NOW.fetch_add(sign * bytes, Ordering::Relaxed) + sign * bytes;
-        PROCESS_PEAK.fetch_max(now, Ordering::Relaxed);
+        let now = PROCESS_HELD_BYTES.fetch_add(sign * bytes, Ordering::Relaxed) + sign * bytes;
+        PROCESS_PEAK_BYTES.fetch_max(now, Ordering::Relaxed);
     }
 }
 

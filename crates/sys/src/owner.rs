@@ -7,7 +7,7 @@
 //! Invariant: a user is returned only for a socket that a process still holds. The kernel reports user 0, root, for a
 //! socket whose process has closed it, so the user counts only if the same answer has an inode: a closed socket has none,
 //! and it never gets one again. Numbers are as this process's user namespace shows them; users that it does not know all
-//! appear as one number ([`overflow_user`]), which therefore identifies nobody.
+//! appear as one number ([`read_overflow_user`]), which therefore identifies nobody.
 
 use crate::{Error, netlink::NetlinkConversation, netns::NetNs};
 use netlink_packet_core::{DecodeError, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
@@ -45,7 +45,7 @@ impl ConnectionOwners {
     /// Prepares lookups for connections in the calling thread's network namespace. Makes one connection to itself to
     /// find the method that works on this kernel. Returns an error if no method works.
     pub fn open_for_this_thread() -> Result<Self, Error> {
-        let overflow = overflow_user();
+        let overflow = read_overflow_user();
         let netlink = NetlinkConversation::open_in(&NetNs::current()?, NETLINK_SOCK_DIAG);
         let ways = netlink.ok().map(|netlink| OwnerLookup::Netlink(Mutex::new(netlink)));
         let trial = SelfConnection::new()
@@ -76,7 +76,7 @@ impl ConnectionOwners {
 }
 
 /// The number under which users appear that this process's user namespace does not know.
-pub fn overflow_user() -> u32 {
+pub fn read_overflow_user() -> u32 {
     let text = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
     text.trim().parse().unwrap_or(65534)
 }

@@ -62,7 +62,7 @@ impl Pktgen {
     /// `EBUSY` if another program has given it devices.
     pub fn open_in(netns: &NetNs) -> Result<Self, Error> {
         let netns = NetNs::duplicate(netns)?;
-        let threads = netns.run_in_namespace(thread_names)??;
+        let threads = netns.run_in_namespace(list_pktgen_threads)??;
         let lock = NameLock::acquire_name(&netns, "packetrig/pktgen", &pktgen_object_name(&netns))?;
         let pktgen = Self { netns, threads, devices: Vec::new(), _lock: lock };
         // The check holds the lock: no other packetrig can add devices after it.
@@ -195,7 +195,7 @@ fn pktgen_path(file: &str) -> String {
 }
 
 /// Kernel threads of the calling thread's namespace.
-fn thread_names() -> Result<Vec<String>, Error> {
+fn list_pktgen_threads() -> Result<Vec<String>, Error> {
     let entries = std::fs::read_dir(PKTGEN_DIRECTORY).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Error::Unsupported(UnsupportedFeature {
             feature: "back end pktgen",

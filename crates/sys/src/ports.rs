@@ -102,7 +102,7 @@ impl ReservedPort {
 }
 
 /// Lists the users that have sockets with a port in the calling thread's network namespace, whatever the address.
-pub fn users_of_port(protocol: PortProtocol, port: u16) -> Result<Vec<u32>, Error> {
+pub fn find_port_users(protocol: PortProtocol, port: u16) -> Result<Vec<u32>, Error> {
     let tables = match protocol {
         PortProtocol::Tcp => ["tcp", "tcp6"],
         PortProtocol::Udp => ["udp", "udp6"],
@@ -149,11 +149,11 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
         let own = rustix::process::geteuid().as_raw();
-        assert_eq!(users_of_port(PortProtocol::Udp, port).unwrap(), [own]);
+        assert_eq!(find_port_users(PortProtocol::Udp, port).unwrap(), [own]);
         drop(socket);
         let listener = std::net::TcpListener::bind("[::1]:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        assert_eq!(users_of_port(PortProtocol::Tcp, port).unwrap(), [own]);
+        assert_eq!(find_port_users(PortProtocol::Tcp, port).unwrap(), [own]);
         let row = "  12: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000   101        0 9 2 0 0";
         assert_eq!(
             (parse_row_user(row, 53), parse_row_user(row, 54), parse_row_user("", 53)),

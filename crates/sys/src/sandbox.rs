@@ -29,7 +29,7 @@ pub use acting_user::{act_as_user, set_command_user};
 pub use capabilities::{ProcessCapabilities, capability_names};
 pub use landlock::{FileRules, TcpRules};
 pub use report::{ActiveProtections, MissingProtection, OfferedProtections};
-pub use status::{ThreadStatus, threads_of};
+pub use status::{ThreadStatus, read_thread_statuses};
 pub use syscalls::ThreadClass;
 pub use user::{ProcessUser, UserError, find_home_directory, own_user_name};
 

@@ -13,7 +13,7 @@ pub fn allowed_cpus() -> Result<Vec<usize>, Error> {
 }
 
 /// Returns one more than the highest number that a processor of this machine can have.
-pub fn possible_cpus() -> u32 {
+pub fn possible_cpu_count() -> u32 {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     // The list ends with the highest number: `0-7`, or `0-3,8-11`.
     let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u32>().ok());
@@ -57,7 +57,7 @@ fn set_scheduling_class(class: libc::c_int, priority: i32) -> Result<(), Error> 
 }
 
 /// The time that real-time threads may run in each period, and the period, in microseconds. `None`: no limit, or the kernel does not say.
-pub fn real_time_share() -> Option<(u64, u64)> {
+pub fn read_real_time_limits() -> Option<(u64, u64)> {
     Some((read_kernel_number("sched_rt_runtime_us")?, read_kernel_number("sched_rt_period_us")?))
 }
 

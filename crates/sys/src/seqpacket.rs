@@ -127,10 +127,11 @@ impl SeqpacketStream {
         let address = SocketAddrUnix::new(path).map_err(call_error("connect", &object))?;
         let socket = open_socket(&object)?;
         // A Unix socket waits for the listener as long as it would wait to send.
-        let set_timeout = |timeout| set_socket_timeout(&socket, Timeout::Send, timeout);
-        set_timeout(Some(CONNECT_TIMEOUT)).map_err(call_error("setsockopt(SO_SNDTIMEO)", &object))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(CONNECT_TIMEOUT))
+            .map_err(call_error("setsockopt(SO_SNDTIMEO)", &object))?;
         rustix::net::connect(&socket, &address).map_err(call_error("connect", &object))?;
-        set_timeout(None).map_err(call_error("setsockopt(SO_SNDTIMEO)", &object))?;
+        set_socket_timeout(&socket, Timeout::Send, None)
+            .map_err(call_error("setsockopt(SO_SNDTIMEO)", &object))?;
         Ok(Self { socket })
     }
 

@@ -11,7 +11,7 @@
 use packetrig_sys::caps::ThreadRights;
 use packetrig_sys::sandbox::{
     ActiveProtections, FileRules, OfferedProtections, ProcessCapabilities, ProcessUser, Sandbox,
-    SandboxPolicy, TcpRules, ThreadClass, filter_program, threads_of,
+    SandboxPolicy, TcpRules, ThreadClass, filter_program, read_thread_statuses,
 };
 use std::fs;
 use std::io::{Error, ErrorKind, Write};
@@ -236,12 +236,12 @@ fn assert_protections(walls: &ActiveProtections) {
     if ProcessUser::find_by_name("nobody").is_ok() {
         assert_ne!(walls.user, 0, "{walls}");
         let group = ProcessUser::find_by_name("nobody").unwrap().gid;
-        for thread in threads_of(std::process::id()).unwrap() {
+        for thread in read_thread_statuses(std::process::id()).unwrap() {
             let mut all = thread.own_groups.iter().chain(&thread.groups);
             assert!(all.all(|of| *of == group), "{thread:?}");
         }
     }
-    for thread in threads_of(std::process::id()).unwrap() {
+    for thread in read_thread_statuses(std::process::id()).unwrap() {
         assert_eq!((thread.effective, thread.permitted, thread.ambient), (0, 0, 0), "{thread:?}");
         assert!(thread.no_new_privs && thread.is_filtered, "{thread:?}");
     }

@@ -47,7 +47,7 @@ impl FieldPattern {
     }
 
     /// Returns a pattern of the values in the frames `index`, `index + of`, `index + 2 * of` …, for one of
-    /// `of` senders that share a stream. `None` if this would need a list of more than [`MAX_DEALT`] values.
+    /// `of` senders that share a stream. `None` if this would need a list of more than [`MAX_EVERY_NTH_VALUES`] values.
     pub fn every_nth(&self, index: u64, of: u64) -> Option<Self> {
         // If a pattern has the period p, every `of`th of its frames repeats after p / gcd(p, of) frames.
         let period = self.period() / greatest_common_divisor(self.period(), of);
@@ -60,7 +60,7 @@ impl FieldPattern {
                 let step = step.wrapping_mul(u128::from(of));
                 Some(Self::Step { start, step, count: count / of, down: *down })
             }
-            _ if period > MAX_DEALT => None,
+            _ if period > MAX_EVERY_NTH_VALUES => None,
             _ => {
                 let frames = (0..period).map(|n| index.wrapping_add(n.wrapping_mul(of)) % self.period());
                 Some(Self::Values(frames.map(|frame| self.value_at(frame, 128)).collect()))
@@ -84,7 +84,7 @@ impl FieldPattern {
 }
 
 /// Maximum length of a list that [`FieldPattern::every_nth`] returns.
-pub const MAX_DEALT: u64 = 65_536;
+pub const MAX_EVERY_NTH_VALUES: u64 = 65_536;
 
 const fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {

@@ -4,7 +4,7 @@
 //! ```text
 //!  bytes so far -> CaptureDecoder::next_step -> Record (borrows from them) | Skip bytes | More bytes are needed
 //! ```
-//! The decoder opens no file and stores no bytes: the caller has a buffer of at most [`MAX_NEEDED`] bytes,
+//! The decoder opens no file and stores no bytes: the caller has a buffer of at most [`MAX_DECODER_INPUT_BYTES`] bytes,
 //! passes its content, and drops the used bytes. So a file of any size is read with constant memory. The
 //! bytes of a record are not interpreted.
 //!
@@ -19,7 +19,7 @@ mod ng;
 mod tests;
 
 /// Maximum number of bytes that a decoder needs at once.
-pub const MAX_NEEDED: usize = MAX_BLOCK;
+pub const MAX_DECODER_INPUT_BYTES: usize = MAX_BLOCK;
 /// Maximum length of a block with a packet. A longer block is taken for damage.
 const MAX_BLOCK: usize = 1 << 20;
 /// Link type of Ethernet frames.

@@ -68,7 +68,7 @@ impl Traffic {
         let each = match form {
             Form::Full => length,
             Form::Trimmed => length.min(TRIMMED),
-            Form::Unified => unified::RECORD_LENGTHS[0],
+            Form::Unified => unified::UNIFIED_RECORD_LENGTHS[0],
         };
         let mut bytes = Vec::with_capacity(each * FRAMES);
         for n in 0..FRAMES {

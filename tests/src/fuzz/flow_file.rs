@@ -2,7 +2,7 @@
 
 use super::cost;
 use packetrig_flow_store::filter::FlowFilter;
-use packetrig_flow_store::scan::{TimeSpan, flow_files, scan_records};
+use packetrig_flow_store::scan::{TimeSpan, list_flow_files, scan_records};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ fn count_rows(files: &[PathBuf], filter: &FlowFilter) -> Option<(usize, usize)> 
 }
 
 fn judge_file(path: &Path) {
-    let Ok(files) = flow_files(&[path.to_owned()]) else { return };
+    let Ok(files) = list_flow_files(&[path.to_owned()]) else { return };
     let Some((rows, all)) = count_rows(&files, &FlowFilter::default()) else { return };
     assert_eq!(rows, all, "a filter that selects everything left rows out");
     let large: FlowFilter = "bytes > 100 and not src net 198.18.0.0/15".parse().unwrap_or_default();

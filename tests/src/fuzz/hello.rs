@@ -2,7 +2,7 @@
 
 use super::cost::assert_linear;
 use packetrig_fleet::hello::{
-    MAX_HELLO_BYTES, MAX_PORTS, MAX_SPOOLED, MAX_TEXT_CHARACTERS, MAX_TEXTS, NodeHello,
+    MAX_HELLO_BYTES, MAX_HELLO_LIST_ENTRIES, MAX_PORTS, MAX_SPOOLED, MAX_TEXT_CHARACTERS, NodeHello,
 };
 use packetrig_fleet::message::MessageBody;
 use packetrig_fleet::packed;
@@ -44,11 +44,13 @@ fn assert_bounds(hello: &NodeHello) {
     let lists = [&hello.features, &hello.labels, &hello.troubles];
     let lists = lists.into_iter().chain(hello.ports.iter().map(|port| &port.labels));
     for list in lists {
-        assert!(list.len() <= MAX_TEXTS);
+        assert!(list.len() <= MAX_HELLO_LIST_ENTRIES);
         assert_lines(list.iter().map(String::as_str));
     }
     for port in &hello.ports {
-        assert!(port.addresses.len() <= MAX_TEXTS && port.back_ends.len() <= MAX_TEXTS);
+        assert!(
+            port.addresses.len() <= MAX_HELLO_LIST_ENTRIES && port.back_ends.len() <= MAX_HELLO_LIST_ENTRIES
+        );
         assert_lines([&*port.interface, &*port.driver]);
     }
     assert_lines([&*hello.version, &*hello.clock.identity]);

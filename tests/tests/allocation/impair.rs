@@ -2,13 +2,14 @@
 
 use super::allocations;
 use packetrig_link::{DepartureLateness, ImpairSpecs};
-use packetrig_link_io::impair::{ImpairTreatment, TruthFile};
+use packetrig_link_io::impair::{ImpairTreatment, ImpairmentTruthLog};
 
 #[test]
 fn impairing_allocates_nothing_after_its_first_frames() {
     let directory = tempfile::tempdir().unwrap();
-    let offset = packetrig_sys::clock::realtime_offset();
-    let truth = TruthFile::create_with_header(&directory.path().join("truth.jsonl"), "{}", offset).unwrap();
+    let offset = packetrig_sys::clock::measure_realtime_offset();
+    let truth =
+        ImpairmentTruthLog::create_with_header(&directory.path().join("truth.jsonl"), "{}", offset).unwrap();
     // Patterns that repeat: the first frames need as many buffers as any.
     let spec = "delay=50us,loss=every:10,duplicate=every:7,reorder=every:11,corrupt=every:13,rate=1Gbit/s";
     let specs = ImpairSpecs::same_both_ways(&spec.parse().unwrap());

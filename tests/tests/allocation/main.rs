@@ -366,7 +366,7 @@ fn capturing_allocates_nothing() {
     };
     let start = MonoTime::default();
     let mut recorder =
-        record::DirectionRecorder::start(spec, packetrig_sys::clock::realtime_offset(), start).unwrap();
+        record::CaptureRecorder::start(spec, packetrig_sys::clock::measure_realtime_offset(), start).unwrap();
     let bytes = [7; 1000];
     let frame = RxFrame::single_packet(&bytes, 1000, start, StampKind::Software);
     let made = allocations(|| (0..100_000).for_each(|_| recorder.record_frame(&frame)));

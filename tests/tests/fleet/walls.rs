@@ -1,7 +1,7 @@
 //! What the processes of a node may still do: the rows of `agent` in `docs/book/sandbox.md`.
 
 use crate::lab::{Fleet, FleetOptions};
-use packetrig_sys::sandbox::{OfferedProtections, ProcessCapabilities, threads_of};
+use packetrig_sys::sandbox::{OfferedProtections, ProcessCapabilities, read_thread_statuses};
 use packetrig_tests::walls::{Holding, RIG};
 use std::os::unix::fs::MetadataExt as _;
 
@@ -15,7 +15,7 @@ fn node_confines_capabilities_from_network_threads() {
     held.assert_confined("captures");
     // The supervisor reads nothing of others; it has what its worker starts with, and no right to enter namespaces.
     let never = ProcessCapabilities::SYS_ADMIN.bits();
-    for thread in threads_of(fleet.supervisor(node)).expect("it runs") {
+    for thread in read_thread_statuses(fleet.supervisor(node)).expect("it runs") {
         let can = thread.effective | thread.permitted | thread.bounding;
         assert_eq!(can & never, 0, "{thread:?}");
         assert!(thread.no_new_privs, "{thread:?}");
@@ -23,7 +23,7 @@ fn node_confines_capabilities_from_network_threads() {
     // The message server and what starts it.
     let [middle, server] = fleet.broker();
     for process in [middle, server] {
-        for thread in threads_of(process).expect("it runs") {
+        for thread in read_thread_statuses(process).expect("it runs") {
             let can = thread.effective | thread.permitted | thread.ambient | thread.bounding;
             assert!(can == 0 && thread.no_new_privs, "{process}: {thread:?}");
             let has_filter = process == server && OfferedProtections::probe_kernel().seccomp;
@@ -42,7 +42,7 @@ fn assert_own_user(server: u32, fleet: &Fleet) {
     };
     let user: u32 = after.split_whitespace().next().and_then(|uid| uid.parse().ok()).expect("a number");
     assert_ne!(user, packetrig_sys::owner::own_user());
-    for thread in threads_of(server).expect("it runs") {
+    for thread in read_thread_statuses(server).expect("it runs") {
         assert!(thread.user == user && thread.groups.is_empty(), "{thread:?}");
     }
     let owner = |name: &str| std::fs::metadata(fleet.place().join(name)).expect("it is there").uid();

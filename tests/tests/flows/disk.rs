@@ -70,7 +70,7 @@ fn full_disk_keeps_written_row_groups() {
     assert!(kept.is_balanced() && kept.waiting.records == 0 && kept.lost.records >= 500, "{kept:?}");
     assert!(kept.stored.records >= stored_before, "{kept:?}");
     assert!(files_below(disk.path()).iter().all(|name| name.starts_with("flows-")));
-    let files = packetrig_flow_store::scan::flow_files(&[disk.path().to_owned()]).unwrap();
+    let files = packetrig_flow_store::scan::list_flow_files(&[disk.path().to_owned()]).unwrap();
     let filter = packetrig_flow_store::filter::FlowFilter::default();
     let totals = packetrig_flow_store::totals::flow_totals(&files, &filter, None).unwrap();
     assert_eq!(totals.records, kept.stored.records);

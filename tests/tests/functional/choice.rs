@@ -113,7 +113,7 @@ fn calibration_result_decides_back_end() {
     assert_eq!(calibrated.code, Some(0), "{}", calibrated.stderr);
     let limits = RunCatalogue::open_or_create(store.path())
         .unwrap()
-        .rig_limits_of_kernel(&kernel::kernel_release_name())
+        .read_rig_limits_of_kernel(&kernel::kernel_release_name())
         .unwrap();
     let mut back_ends: Vec<_> = limits.iter().map(|limit| limit.back_end).collect();
     back_ends.sort_unstable();

@@ -69,7 +69,7 @@ fn arrived(ring: &mut RxRing, wanted: usize) -> Vec<(u8, u64)> {
         });
     }
     found.sort_by_key(|(_, at)| *at);
-    let offset = clock::realtime_offset();
+    let offset = clock::measure_realtime_offset();
     found.iter().map(|(number, at)| (*number, offset.to_monotonic(*at) + offset.bound_ns)).collect()
 }
 

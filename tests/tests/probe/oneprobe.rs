@@ -41,7 +41,7 @@ fn through(testbed: &Testbed, impairments: &[&str], count: &str) -> Through {
     let ended = tap.finish();
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert_eq!(finished.code, Some(0), "{}{}", finished.stdout, finished.stderr);
-    let ahead = u64::try_from(clock::realtime_offset().offset_ns).unwrap();
+    let ahead = u64::try_from(clock::measure_realtime_offset().offset_ns).unwrap();
     Through { report: said(&finished), told: Told::read(&outcomes, &truth, ahead).unwrap() }
 }
 

@@ -45,7 +45,7 @@ impl Testbed {
 
     /// Probes that arrived: their payloads, with when on this machine's monotonic clock.
     fn arrived(&mut self) -> Vec<(Vec<u8>, u64)> {
-        let offset = clock::realtime_offset();
+        let offset = clock::measure_realtime_offset();
         let mut found = Vec::new();
         for _ in 0..5 {
             self.far.wait_for_frames(20_000_000).unwrap();

@@ -1,7 +1,7 @@
 //! What each long-running program still may do once it has started, as the kernel says: the table of `docs/book/sandbox.md`.
 
 use packetrig_sys::caps::ThreadRights;
-use packetrig_sys::sandbox::{ProcessCapabilities, ProcessUser, threads_of};
+use packetrig_sys::sandbox::{ProcessCapabilities, ProcessUser, read_thread_statuses};
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::{self, Running};
@@ -134,7 +134,7 @@ fn without_a_sandbox_the_first_lines_say_so() {
     let mut running =
         start(&["collect", "--sandbox", "off", "--time", "60s", "--listen", "udp://127.0.0.1:0"]);
     running.await_remark("collect: sandbox off: ");
-    let threads = threads_of(running.process()).unwrap();
+    let threads = read_thread_statuses(running.process()).unwrap();
     assert!(threads.iter().all(|thread| !thread.is_filtered), "{threads:?}");
 }
 

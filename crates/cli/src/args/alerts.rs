@@ -1,7 +1,7 @@
 //! Arguments of programs that watch flow records for alerts.
 
 use clap::Args;
-use packetrig_flow_store::alert::AlertPlace;
+use packetrig_flow_store::alert::AlertDestination;
 use std::path::PathBuf;
 
 #[derive(Args, Clone, Debug, Default)]
@@ -12,7 +12,7 @@ pub(crate) struct AlertArgs {
     /// Write each alert as a line of JSON to a file, to http://HOST:PORT/PATH, or to - (standard output); repeat for more
     /// [default: -]
     #[arg(long, value_name = "PLACE", requires = "alerts")]
-    pub(crate) alert_to: Vec<AlertPlace>,
+    pub(crate) alert_to: Vec<AlertDestination>,
     /// Take names for the rules from this file, as `packetrig flows --names` does; repeat for more
     #[arg(long, value_name = "FILE", requires = "alerts")]
     pub(crate) alert_names: Vec<PathBuf>,
@@ -27,13 +27,13 @@ impl AlertArgs {
     /// The files that alerts are written to.
     pub(crate) fn written_files(&self) -> impl Iterator<Item = PathBuf> {
         self.alert_to.iter().filter_map(|place| match place {
-            AlertPlace::File(path) => Some(path.clone()),
-            AlertPlace::StandardOutput | AlertPlace::Webhook { .. } => None,
+            AlertDestination::File(path) => Some(path.clone()),
+            AlertDestination::StandardOutput | AlertDestination::Webhook { .. } => None,
         })
     }
 
     /// Returns true if alerts go over the network.
     pub(crate) fn has_webhook(&self) -> bool {
-        self.alert_to.iter().any(|place| matches!(place, AlertPlace::Webhook { .. }))
+        self.alert_to.iter().any(|place| matches!(place, AlertDestination::Webhook { .. }))
     }
 }

@@ -1,7 +1,7 @@
 //! `packetrig flows` as typed.
 
 use super::keep::KeepArgs;
-use super::moments::{moment_before_now, parse_age, parse_moment};
+use super::moments::{parse_age, parse_moment, wall_time_before_now};
 use super::quantities::{BytesArg, parse_port, parse_positive, parse_positive_time};
 use crate::error::Error;
 use crate::protocols;
@@ -327,7 +327,7 @@ impl RecordFilter {
         // `--port 53 --port 853 --protocol udp`: either port, and the protocol.
         let options = FlowFilter::started_in(TimeSpan {
             // The clock is read once, when the filter is built, so that the start does not move during a long query.
-            from_ns: self.from.or_else(|| self.last.map(moment_before_now)),
+            from_ns: self.from.or_else(|| self.last.map(wall_time_before_now)),
             to_ns: self.to,
         })
         .and(FlowFilter::either_address(&self.address))

@@ -4,7 +4,7 @@ use clap::Args;
 use std::path::PathBuf;
 
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct MeasuredPlaces {
+pub(crate) struct RecordDirectoryArgs {
     /// Show the flow records in this directory (of `packetrig collect` or `meter`); repeat for more
     #[arg(long, value_name = "DIR")]
     pub(crate) flows: Vec<PathBuf>,

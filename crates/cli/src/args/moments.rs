@@ -24,12 +24,12 @@ pub(crate) struct SinceArgs {
 impl SinceArgs {
     /// Returns the earliest time in nanoseconds since 1970; 0 without a flag.
     pub(crate) fn since_ns(self) -> u64 {
-        self.since.or_else(|| self.last.map(moment_before_now)).unwrap_or(0)
+        self.since.or_else(|| self.last.map(wall_time_before_now)).unwrap_or(0)
     }
 }
 
 /// Returns the time `age` before now, in nanoseconds since 1970.
-pub(crate) fn moment_before_now(age: Nanos) -> u64 {
+pub(crate) fn wall_time_before_now(age: Nanos) -> u64 {
     clock::wall_clock_ns().saturating_sub(age.as_u64())
 }
 

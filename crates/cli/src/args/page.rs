@@ -1,7 +1,7 @@
 //! `packetrig page` as typed.
 
 use super::quantities::{parse_host_name, parse_socket_address, parse_user_id};
-use super::{FleetPlace, MeasuredPlaces, StoreArgs};
+use super::{FleetPlace, RecordDirectoryArgs, StoreArgs};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ pub(crate) struct PageArgs {
     #[arg(long = "host-name", value_name = "NAME,…", value_delimiter = ',', value_parser = parse_host_name)]
     pub(crate) host_names: Vec<String>,
     #[command(flatten)]
-    pub(crate) measured: MeasuredPlaces,
+    pub(crate) measured: RecordDirectoryArgs,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     #[command(flatten)]

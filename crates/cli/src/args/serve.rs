@@ -1,7 +1,7 @@
 //! `packetrig serve` as typed.
 
 use super::quantities::{parse_host_name, parse_socket_address, parse_user_id};
-use super::{BackEndName, FleetPlace, MeasuredPlaces, StoreArgs};
+use super::{BackEndName, FleetPlace, RecordDirectoryArgs, StoreArgs};
 use clap::Args;
 use packetrig_plan::PortLocation;
 use std::net::SocketAddr;
@@ -86,7 +86,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) fleet: FleetPlace,
     #[command(flatten)]
-    pub(crate) measured: MeasuredPlaces,
+    pub(crate) measured: RecordDirectoryArgs,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// Use this back end [default: chosen by calibration, load and rights; the result says why]

@@ -9,7 +9,7 @@ use crate::numbers::{format_count, format_scaled};
 use crate::output::{CommandOutput, print_remark};
 use crate::table::format_table;
 use packetrig_engine::capture::record::{
-    self, CaptureFileFormat, DirectionRecorder, FileRotation, RecordCounts, RecordLimits, RecordSpec,
+    self, CaptureFileFormat, CaptureRecorder, FileRotation, RecordCounts, RecordLimits, RecordSpec,
     RecordSummary, RecordTarget, RecordingOutcome,
 };
 use packetrig_engine::clock::RealClock;
@@ -93,7 +93,7 @@ fn capture_until_end<R: FrameRx>(
         ));
     }
     let recorder = match record_spec(arguments, expression) {
-        Some(spec) => Some(DirectionRecorder::start(spec, offset, clock.now())?),
+        Some(spec) => Some(CaptureRecorder::start(spec, offset, clock.now())?),
         None => None,
     };
     if !arguments.quiet {

@@ -65,7 +65,7 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
     // This comes before the collector starts: the first records to arrive may be records that a meter sends again.
     let known = recall_flows_or_warn(arguments, &mut options);
     let collecting = RunningCollector::start_with_groups(&options, sinks, known)?;
-    print_remark(limits_text(&options, arguments));
+    print_remark(describe_collector_limits(&options, arguments));
     for bound in collecting.bound_addresses() {
         print_remark(format_args!("collect: listening at {bound}"));
     }
@@ -119,7 +119,7 @@ fn recall_flows(
 ) -> Result<GroupedFlows, packetrig_flow_store::Error> {
     let recent = RecentRecords::find_in(directory, groups.memory, now_ns)?;
     let mut known = GroupedFlows::new(groups, recent.since_ns());
-    recent.for_each_group_record(&mut |record| known.recall_record(record, now_ns))?;
+    recent.for_each_group_record(&mut |record| known.restore_stored_record(record, now_ns))?;
     Ok(known)
 }
 
@@ -132,7 +132,7 @@ fn show_progress_until_end(
     let reading = collecting.ledger_reader();
     let mut live = LiveProgressLine::new(!arguments.quiet);
     let mut last = None;
-    let mut refusals = ReportedRefusals::default();
+    let mut refusals = ReportedHandshakeFailures::default();
     let until_ns = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
     while !is_interrupted()
         && !collecting.is_done()
@@ -140,7 +140,7 @@ fn show_progress_until_end(
     {
         std::thread::sleep(SIGNAL_POLL_INTERVAL);
         // `--quiet` does not hide this warning: the records of a refused exporter are lost.
-        refusals.report_handshake_refusals(&reading);
+        refusals.report_handshake_failures(&reading);
         if live.is_due(reading.elapsed_time()) {
             let ledger = reading.read_ledger();
             live.show_progress_line(
@@ -155,14 +155,14 @@ fn show_progress_until_end(
 
 /// Number of failed TLS handshakes at the last report, and the time of that report.
 #[derive(Default)]
-struct ReportedRefusals {
+struct ReportedHandshakeFailures {
     sum: u64,
     at_ns: u64,
 }
 
-impl ReportedRefusals {
+impl ReportedHandshakeFailures {
     /// Reports why connections are refused, at most once in `REFUSAL_REPORT_INTERVAL_NS`: a refused exporter tries again and again.
-    fn report_handshake_refusals(&mut self, reading: &LedgerReader) {
+    fn report_handshake_failures(&mut self, reading: &LedgerReader) {
         let now_ns = clock::monotonic_ns();
         // 0 means that no refusal was reported yet: the first refusal is reported at once.
         if self.at_ns > 0 && now_ns.saturating_sub(self.at_ns) < REFUSAL_REPORT_INTERVAL_NS {
@@ -190,7 +190,7 @@ fn print_result(
     if arguments.json {
         output.write_json(&show::collector_report(ledger, stored, alerts))?;
     } else {
-        output.write_text(show::report_tables(ledger, stored) + &alerts::counts_table(alerts));
+        output.write_text(show::report_tables(ledger, stored) + &alerts::format_alert_counts(alerts));
     }
     for intake in ledger.intake.iter().filter(|intake| intake.is_damaged_file()) {
         print_failure(show::damage_text(intake));
@@ -247,7 +247,7 @@ fn collector_exit(ledger: &CollectLedger, end: CollectorOutcome) -> CommandExit 
 }
 
 /// Describes the limits of the collector: memory, number of exporters, and which senders are accepted.
-fn limits_text(options: &CollectOptions, arguments: &Arguments) -> String {
+fn describe_collector_limits(options: &CollectOptions, arguments: &Arguments) -> String {
     let who = match &arguments.allow_exporter[..] {
         [] => "from any sender (--allow-exporter restricts the senders)".to_owned(),
         named => {

@@ -8,7 +8,7 @@ use crate::args::{DemoArgs as Arguments, DemoBackEnd, DemoDevice};
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::faults::FaultShares;
+use crate::faults::FaultCounts;
 use crate::numbers::format_count;
 use crate::output::{CommandOutput, print_remark};
 use packetrig_plan::Plan;
@@ -28,7 +28,7 @@ const DAMAGED_BYTE_FROM_END: usize = 17;
 
 pub(crate) fn run_demo(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let faults = arguments.faults.unwrap_or_default();
-    if faults != FaultShares::default() && arguments.device != DemoDevice::Reference {
+    if faults != FaultCounts::default() && arguments.device != DemoDevice::Reference {
         return Err(Error::Usage(
             "--faults needs --device reference: the kernel bridge cannot make faults".into(),
         ));
@@ -89,7 +89,7 @@ fn decimal_seconds(time: Nanos) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-fn demo_port_connection(arguments: &Arguments, faults: FaultShares, document: &PlanText) -> PortConnection {
+fn demo_port_connection(arguments: &Arguments, faults: FaultCounts, document: &PlanText) -> PortConnection {
     match arguments.device {
         DemoDevice::Bridge => PortConnection::Bridge,
         DemoDevice::Reference => {
@@ -111,7 +111,7 @@ fn planned_frames(document: &PlanText) -> u64 {
 
 /// Plans exactly as many faults as requested, at positions that the seed selects among the frames from the transmitter.
 /// A delay applies to all of these frames.
-fn fault_plan(faults: FaultShares, seed: u64, frames: u64) -> FaultPlan {
+fn fault_plan(faults: FaultCounts, seed: u64, frames: u64) -> FaultPlan {
     // The last tenth has no faults: a frame held back there would wait for later frames that never come, and
     // would count as lost.
     let among = 0..frames - frames / 10;
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn fault_plan_has_requested_counts() {
-        let faults: FaultShares = "drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
+        let faults: FaultCounts = "drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
         let plan = fault_plan(faults, 7, 100_000);
         let planned = |wanted: &dyn Fn(&FrameFault) -> bool| {
             let mut course = plan.fault_rules_of_key(0, 0);

@@ -8,7 +8,7 @@ pub(crate) use request::{
     DEFAULT_DRAIN_TIME, ExecutionRequest, ProgressDisplay, ResultFormat, fleet_policies,
 };
 
-use super::kept::{print_kept_run, print_uncounted_captures};
+use super::kept::{print_run_without_report, print_uncounted_captures};
 use super::watch::ScreenThread;
 use super::{is_interrupted, plan};
 use crate::args::FleetPlace;
@@ -55,7 +55,7 @@ pub(crate) fn execute_request(
     warn_if_nothing_is_measured(request, &plan);
     // The store is opened before the run, because a run whose result cannot be stored is useless.
     let catalogue = open_catalogue(request.store.as_deref())?;
-    let limits = catalogue.rig_limits_of_kernel(&kernel::kernel_release_name())?;
+    let limits = catalogue.read_rig_limits_of_kernel(&kernel::kernel_release_name())?;
     let mut options = run_options(request, &plan, limits);
     let sending = speeds::sending_time(&plan);
     let opener = find_page_opener(request)?;
@@ -77,7 +77,7 @@ pub(crate) fn execute_request(
         // Captures may be the only result of the measurement: the user must learn where they are.
         Err(error) => {
             match draft.end_without_report() {
-                Some(kept) => print_kept_run(Some(&kept)),
+                Some(kept) => print_run_without_report(Some(&kept)),
                 None => print_uncounted_captures(&captures, &[]),
             }
             Err(error)

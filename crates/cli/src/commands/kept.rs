@@ -10,7 +10,9 @@ use crate::table::{format_fitted_table, format_table};
 use packetrig_fleet_io::RunOperator;
 use packetrig_report::RunReport;
 use packetrig_stats::result::CaptureResult;
-use packetrig_store::{KeptCapture, KeptRun, LateResults, MAX_LATE, MAX_LATE_OF_NODE, RunCatalogue};
+use packetrig_store::{
+    LateResults, MAX_LATE, MAX_LATE_BYTES_OF_NODE, RunCatalogue, UnlistedCapture, UnlistedRun,
+};
 use std::fmt;
 use std::path::Path;
 
@@ -32,8 +34,8 @@ impl RunOperator for RunRemarks {
         print_remark(text);
     }
 
-    fn on_kept_files(&self, kept: &KeptRun) {
-        print_kept_run(Some(kept));
+    fn on_kept_files(&self, kept: &UnlistedRun) {
+        print_run_without_report(Some(kept));
     }
 
     fn on_report(&self, report: &RunReport) {
@@ -48,7 +50,7 @@ impl RunOperator for RunRemarks {
 }
 
 /// Prints where the files of a run without a report are.
-pub(crate) fn print_kept_run(kept: Option<&KeptRun>) {
+pub(crate) fn print_run_without_report(kept: Option<&UnlistedRun>) {
     let Some(kept) = kept else { return };
     print_remark(format_args!(
         "run {} has no report; its captures are in {} ({}); `packetrig report discard {}` removes them",
@@ -81,7 +83,7 @@ pub(crate) fn print_uncounted_captures(directory: &Path, counted: &[CaptureResul
 }
 
 /// Shows runs without a report, if there are any.
-pub(crate) fn print_kept_runs_table(kept: &[KeptRun], output: &mut CommandOutput) {
+pub(crate) fn print_kept_runs_table(kept: &[UnlistedRun], output: &mut CommandOutput) {
     if kept.is_empty() {
         return;
     }
@@ -98,7 +100,7 @@ pub(crate) fn print_kept_runs_table(kept: &[KeptRun], output: &mut CommandOutput
     ));
 }
 
-fn build_kept_run_row(kept: &KeptRun) -> Vec<String> {
+fn build_kept_run_row(kept: &UnlistedRun) -> Vec<String> {
     vec![
         kept.run.0.clone(),
         identity::format_utc_date_time(kept.begun_wall_ns),
@@ -108,7 +110,7 @@ fn build_kept_run_row(kept: &KeptRun) -> Vec<String> {
     ]
 }
 
-fn describe_contents(kept: &KeptRun) -> String {
+fn describe_contents(kept: &UnlistedRun) -> String {
     let mut parts: Vec<String> =
         kept.captures.iter().take(MAX_NAMED_CAPTURES).map(describe_capture).collect();
     let more = kept.captures.len().saturating_sub(MAX_NAMED_CAPTURES);
@@ -128,7 +130,7 @@ fn describe_contents(kept: &KeptRun) -> String {
 /// Largest number of captures that are named one by one.
 const MAX_NAMED_CAPTURES: usize = 4;
 
-fn describe_capture(capture: &KeptCapture) -> String {
+fn describe_capture(capture: &UnlistedCapture) -> String {
     let name = capture.file.file_name().unwrap_or_default().to_string_lossy();
     format!("{name} {}", format_bytes(capture.bytes))
 }
@@ -167,6 +169,10 @@ pub(crate) fn print_late_results(
     Ok(())
 }
 
+fn sum_bytes(results: &[LateResults]) -> u64 {
+    results.iter().map(|late| late.bytes).sum()
+}
+
 /// `packetrig report late`.
 pub(crate) fn show_late_results(
     catalogue: Option<&RunCatalogue>,
@@ -199,15 +205,15 @@ pub(crate) fn show_late_results(
     });
     output.write_text(format_table(&["node", "segments", "kept", "refused"], rows));
     if discard {
-        let bytes_of = |all: &[LateResults]| all.iter().map(|late| late.bytes).sum::<u64>();
+        let deleted = sum_bytes(&late).saturating_sub(sum_bytes(&left));
         output.write_line(format_args!(
             "{} of unknown runs were deleted. Results of known runs belong to their reports and stay.",
-            format_bytes(bytes_of(&late).saturating_sub(bytes_of(&left)))
+            format_bytes(deleted)
         ));
     }
     output.write_line(format_args!(
         "At most {} per node and {} in total are kept.",
-        format_bytes(MAX_LATE_OF_NODE),
+        format_bytes(MAX_LATE_BYTES_OF_NODE),
         format_bytes(MAX_LATE)
     ));
     Ok(())

@@ -15,7 +15,7 @@ use crate::output::{CommandOutput, print_remark};
 use crate::table::format_table;
 use packetrig_engine::capture::numbers::TapNumbers;
 use packetrig_engine::capture::record::{
-    self, CaptureFileFormat, DirectionRecorder, FileRotation, RecordCounts, RecordLimits, RecordSpec,
+    self, CaptureFileFormat, CaptureRecorder, FileRotation, RecordCounts, RecordLimits, RecordSpec,
     RecordSummary, RecordTarget, RecordingRequest,
 };
 use packetrig_engine::clock::RealClock;
@@ -24,7 +24,7 @@ use packetrig_engine::packet::{self, PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, WorkerClock};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
 use packetrig_link::DIRECTION_NAMES;
-use packetrig_link_io::log::{CAPTURE_FILE_PREFIX, LogKeeper, LogRetention, LogSource, LoggedDirection};
+use packetrig_link_io::log::{CAPTURE_FILE_PREFIX, FrameLogSource, LogKeeper, LogRetention, LoggedDirection};
 use packetrig_plan::PortLocation;
 use packetrig_stats::series::RateSeries;
 use packetrig_sys::signal;
@@ -61,7 +61,7 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         DirectionArg::Both => LoggedDirection::Both,
     };
     let name = interface.to_string();
-    let source = LogSource { interface: &name, direction };
+    let source = FrameLogSource { interface: &name, direction };
     let keeper = LogKeeper::open_directory(directory, source, log_retention(arguments))?;
     let first_file = keeper.last_file() + 1;
     // The numbers are read before the keeper moves into the recorder: the result says where this process began.
@@ -152,7 +152,7 @@ impl LogJob<'_> {
         let known = keeper.tap_numbers();
         let spec = self.record_spec(directory, keeper.last_file());
         let recorder =
-            DirectionRecorder::start_with_keeper(spec, (Box::new(keeper), known), offset, clock.now())?;
+            CaptureRecorder::start_with_keeper(spec, (Box::new(keeper), known), offset, clock.now())?;
         if !self.arguments.quiet {
             let frames = match self.arguments.direction {
                 DirectionArg::In => "frames that arrive",

@@ -76,11 +76,11 @@ pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Re
         output.write_json(&report)?;
     } else if is_worth_it {
         let text = show::result_text(&arguments.inputs.join(", "), &report);
-        output.write_text(text + &alerts::counts_table(&alerts));
+        output.write_text(text + &alerts::format_alert_counts(&alerts));
     }
     // The result comes before the error: counts from before a failure are still worth printing.
     metered?;
-    Ok(judge_ledger(&report, &failures, is_interrupted()))
+    Ok(report_losses_and_choose_exit(&report, &failures, is_interrupted()))
 }
 
 /// A meter at work, with the server of its metrics.
@@ -254,7 +254,11 @@ fn await_meter_end(accounts: &MeterAccounts, has_ended: impl Fn() -> bool) {
 
 /// Reports imbalances of the ledger and losses of outputs, and returns the exit code. A signal interrupts the reading of files.
 /// `--time` is no interruption, because the user asked for it. A meter at an interface always ends by a signal or by `--time`.
-fn judge_ledger(report: &LedgerReport, failures: &[String], has_signal: bool) -> CommandExit {
+fn report_losses_and_choose_exit(
+    report: &LedgerReport,
+    failures: &[String],
+    has_signal: bool,
+) -> CommandExit {
     for rule in &report.imbalances {
         print_failure(format_args!(
             "the counters of the meter do not add up: {rule}; the result cannot be trusted"
@@ -266,7 +270,7 @@ fn judge_ledger(report: &LedgerReport, failures: &[String], has_signal: bool) ->
     for failure in report.damages.iter().chain(failures).chain(&lost) {
         print_failure(failure);
     }
-    let of_outputs = losses::losses_exit(&losses);
+    let of_outputs = losses::exit_for_losses(&losses);
     // An imbalance is worse than a failed output: then no number in the result can be trusted.
     if !report.imbalances.is_empty() {
         CommandExit::Inconclusive

@@ -100,7 +100,7 @@ struct TestSetup {
 }
 
 /// Options of the printed result and of its copies.
-struct ResultUse<'a> {
+struct ResultOutputOptions<'a> {
     form: MethodResultFormat,
     out: Option<&'a Path>,
     quiet: bool,
@@ -113,7 +113,7 @@ struct ResultUse<'a> {
 
 /// Files that are written beside the usual files of a result.
 #[derive(Clone, Copy)]
-struct ResultCopies<'a> {
+struct ResultFileOptions<'a> {
     /// A directory for copies of all files.
     out: Option<&'a Path>,
     page: PageChoice,
@@ -156,7 +156,7 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
         // trial that it would order.
         session.replay_trial(&entry.order, &entry.result).map_err(|error| Error::Usage(error.to_string()))?;
     }
-    let usage = ResultUse {
+    let usage = ResultOutputOptions {
         form: if arguments.json { MethodResultFormat::Json } else { MethodResultFormat::Tables },
         out: arguments.out.as_deref(),
         quiet: arguments.quiet,
@@ -172,7 +172,7 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
 fn run_test_and_print_result(
     test: RunningTest,
     store: Option<&Path>,
-    usage: &ResultUse<'_>,
+    usage: &ResultOutputOptions<'_>,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     signal::latch_end_signals()?;
@@ -187,7 +187,7 @@ fn run_test_and_print_result(
         late_remarks: Vec::new(),
         has_screen: screen.is_some(),
     };
-    let kept = ResultCopies { out: usage.out, page: usage.page.page_choice() };
+    let kept = ResultFileOptions { out: usage.out, page: usage.page.page_choice() };
     let ended = test.run_test_to_end(store, kept, &mut watcher);
     if let Some(Err(error)) = screen.map(ScreenThread::close) {
         print_error("test", error.full_message());
@@ -229,7 +229,7 @@ impl RunningTest {
     fn run_test_to_end(
         mut self,
         store: Option<&Path>,
-        kept: ResultCopies<'_>,
+        kept: ResultFileOptions<'_>,
         watcher: &mut dyn TestWatcher,
     ) -> Result<TestEnd, Error> {
         let mut runner = self.open_trial_runner(store)?;
@@ -271,7 +271,7 @@ impl RunningTest {
                 // Ports stay open between the trials, because many trials send for less time than opening takes
                 // (docs/decisions/0033-ports-between-runs.md).
                 TrialExecutor::Here(Box::new(LocalExecutor(EnginePlane::default().with_ports_kept_open()))),
-                self.catalogue.rig_limits_of_kernel(&kernel::kernel_release_name())?,
+                self.catalogue.read_rig_limits_of_kernel(&kernel::kernel_release_name())?,
             ),
         };
         Ok(TrialRunner {
@@ -324,7 +324,7 @@ impl RunningTest {
         Ok(())
     }
 
-    fn finish_test(self, runner: &TrialRunner, kept: ResultCopies<'_>) -> Result<TestEnd, Error> {
+    fn finish_test(self, runner: &TrialRunner, kept: ResultFileOptions<'_>) -> Result<TestEnd, Error> {
         // The trials are read from the disk and not from memory: after a resume, this process has made only
         // some of them.
         let journal = self.draft.read_journal::<MethodHead>()?;

@@ -8,19 +8,19 @@ use crate::args::PageArgs;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::{self, FleetPlace};
-use crate::measured::rig_parts_from_files;
+use crate::measured::build_rig_from_files;
 use crate::output::{CommandOutput, print_remark};
 use crate::sandbox::{self, needs};
 use packetrig_program::check_allowed_users;
 use packetrig_server::{
     BoundAddresses, FactSource, IdentityFiles, RejectionObserver, ServedRig, ServerOptions,
 };
-use packetrig_sys::owner::overflow_user;
+use packetrig_sys::owner::read_overflow_user;
 use packetrig_sys::signal;
 use std::sync::Arc;
 
 pub(crate) fn serve_page(arguments: &PageArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    check_allowed_users(&arguments.allow_user, overflow_user(), Some("--token-file"))?;
+    check_allowed_users(&arguments.allow_user, read_overflow_user(), Some("--token-file"))?;
     let options = server_options(arguments)?;
     access::check_somebody_may_connect(&options)?;
     let nodes = fleet_nodes(arguments)?;
@@ -30,7 +30,7 @@ pub(crate) fn serve_page(arguments: &PageArgs, output: &mut CommandOutput) -> Re
     let rig = ServedRig {
         results: Some(Arc::new(CatalogueArchive::new(arguments.store.directory.clone()))),
         nodes,
-        ..rig_parts_from_files(&arguments.measured, arguments.store.directory.as_deref())
+        ..build_rig_from_files(&arguments.measured, arguments.store.directory.as_deref())
     };
     let open_to = access::describe_admitted_clients(
         options.local_users.as_ref(),

@@ -115,7 +115,7 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
         output.write_text(format_fitted_table(width, &header, &rows, &least_important, "`--json`"));
     }
     methods::print_methods_section(&methods, output);
-    let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::kept_runs)?;
+    let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::list_unlisted_runs)?;
     kept::print_kept_runs_table(&kept, output);
     kept::print_late_results(catalogue.as_ref(), output)
 }
@@ -130,7 +130,7 @@ fn list_unfinished_results(arguments: &UnfinishedArgs, output: &mut CommandOutpu
     let kept = if arguments.methods {
         Vec::new()
     } else {
-        catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::kept_runs)?
+        catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::list_unlisted_runs)?
     };
     if arguments.json {
         return Ok(output.write_json(&kept)?);

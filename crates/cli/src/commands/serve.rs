@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
-use crate::measured::rig_parts_from_files;
+use crate::measured::build_rig_from_files;
 use crate::output::{CommandOutput, print_remark};
 use crate::sandbox::{self, needs};
 use packetrig_fleet::served::RunSource;
@@ -25,7 +25,7 @@ use packetrig_server::{
     BoundAddresses, FactSource, IdentityFiles, RejectionObserver, ServedRig, ServerOptions, TestConsole,
 };
 use packetrig_stats::terms::RunTerms;
-use packetrig_sys::owner::overflow_user;
+use packetrig_sys::owner::read_overflow_user;
 use packetrig_sys::resident::ResidentThread;
 use packetrig_sys::{clock, memory, netns, signal};
 use packetrig_units::Nanos;
@@ -41,7 +41,7 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
     // Threads come and go with runs. One heap for all keeps the process from growing; frames never wait for its lock, since they
     // are sent and received without allocation.
     memory::limit_to_one_heap();
-    check_allowed_users(&arguments.allow_user, overflow_user(), Some("--token-file"))?;
+    check_allowed_users(&arguments.allow_user, read_overflow_user(), Some("--token-file"))?;
     check_arguments(arguments)?;
     let options = server_options(arguments)?;
     access::check_somebody_may_connect(&options)?;
@@ -138,7 +138,7 @@ fn serve_until_signal<R: RunSource>(
         results: Some(Arc::new(CatalogueArchive::new(arguments.store.directory.clone()))),
         nodes: fleet_nodes(arguments)?,
         methods: Some(Arc::clone(&methods) as _),
-        ..rig_parts_from_files(&arguments.measured, arguments.store.directory.as_deref())
+        ..build_rig_from_files(&arguments.measured, arguments.store.directory.as_deref())
     };
     let open_to = access::describe_access(arguments, options.local_users.as_ref());
     let served = packetrig_server::run_server(

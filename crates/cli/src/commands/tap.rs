@@ -64,7 +64,7 @@ fn begin_tap(arguments: &Arguments, output: &mut CommandOutput) -> Result<Comman
         output.write_text(show::format_accounts(&state, &ended.accounts, ended.recorded.as_ref()));
         output.write_text(impaired.map_or_else(String::new, impair::format_accounts_table));
     }
-    Ok(judge_tap(&ended))
+    Ok(report_imbalances_and_choose_exit(&ended))
 }
 
 fn tap_spec(arguments: &Arguments) -> Result<TapSpec, Error> {
@@ -250,7 +250,7 @@ fn build_recording_json(recorded: &RecordingOutcome) -> serde_json::Value {
 
 /// Reports accounts that do not balance and a file that could not be written, and returns the exit code. A signal is the
 /// regular end of a tap.
-fn judge_tap(ended: &EndedTapResult) -> CommandExit {
+fn report_imbalances_and_choose_exit(ended: &EndedTapResult) -> CommandExit {
     for rule in &ended.imbalances {
         print_failure(format_args!("the counters of the tap do not add up: {rule}"));
     }

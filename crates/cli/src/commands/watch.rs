@@ -26,7 +26,7 @@ use crate::commands::run_viewer::{AnnouncedRun, announced_runs};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, print_remark};
-use follow::{EventRequest, ServerLife, ServerLink};
+use follow::{EventRequest, ServerLifetime, ServerLink};
 use packetrig_program::escape_unsafe_text;
 use packetrig_server::client::{ApiAddress, ApiClient, CertificateTrust};
 use packetrig_sys::signal;
@@ -61,15 +61,15 @@ pub(crate) fn watch_server(arguments: &WatchArgs, output: &mut CommandOutput) ->
 fn show_screen(
     client: ApiClient,
     server: &Value,
-    lasts: ServerLife,
+    lasts: ServerLifetime,
     is_coloured: bool,
     is_over: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let may_control = server["may"]["control"].as_bool().unwrap_or_default();
     let control = match lasts {
-        ServerLife::OfRun => StreamControl::PlainRun,
-        ServerLife::BeyondRun if may_control => StreamControl::Allowed,
-        ServerLife::BeyondRun => StreamControl::ViewerToken,
+        ServerLifetime::OfRun => StreamControl::PlainRun,
+        ServerLifetime::BeyondRun if may_control => StreamControl::Allowed,
+        ServerLifetime::BeyondRun => StreamControl::ViewerToken,
     };
     let mut state = WatchState::new(client.address().to_string(), control);
     let link = ServerLink::start_threads(client, EventRequest::for_screen(StreamWindow::default()), lasts);
@@ -79,13 +79,13 @@ fn show_screen(
 /// The server that is watched.
 struct WatchedServer {
     address: ApiAddress,
-    lasts: ServerLife,
+    lasts: ServerLifetime,
 }
 
 /// The server that the user named; else the run in progress of this user; else the default address of `packetrig serve`.
 fn find_watched_server(arguments: &WatchArgs) -> Result<WatchedServer, Error> {
     if let Some(address) = arguments.server.clone() {
-        return Ok(WatchedServer { address, lasts: ServerLife::BeyondRun });
+        return Ok(WatchedServer { address, lasts: ServerLifetime::BeyondRun });
     }
     let runs = announced_runs();
     match runs.as_slice() {
@@ -95,9 +95,9 @@ fn find_watched_server(arguments: &WatchArgs) -> Result<WatchedServer, Error> {
             print_remark(format_args!(
                 "watch: no run or series of probes of yours is in progress in this network namespace; trying {address}"
             ));
-            Ok(WatchedServer { address, lasts: ServerLife::BeyondRun })
+            Ok(WatchedServer { address, lasts: ServerLifetime::BeyondRun })
         }
-        [run] => Ok(WatchedServer { address: run.address.into(), lasts: ServerLife::OfRun }),
+        [run] => Ok(WatchedServer { address: run.address.into(), lasts: ServerLifetime::OfRun }),
         _ => Err(Error::Usage(format!("several runs are in progress; name one:{}", format_run_list(&runs)))),
     }
 }

@@ -18,7 +18,7 @@ impl FactSource for MachineCalibration {
         let catalogue =
             open_catalogue_to_read(self.store.as_deref()).map_err(|error| view_failure(&error))?;
         let limits = match catalogue {
-            Some(catalogue) => catalogue.all_rig_limits().map_err(|error| view_failure(&error))?,
+            Some(catalogue) => catalogue.read_all_rig_limits().map_err(|error| view_failure(&error))?,
             None => Vec::new(),
         };
         let kernel = kernel::kernel_release_name();

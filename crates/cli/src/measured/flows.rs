@@ -7,7 +7,7 @@ use crate::protocols;
 use clap::ValueEnum as _;
 use packetrig_flow_store::filter::FlowFilter;
 use packetrig_flow_store::grouping::{FlowGrouping, GroupPart};
-use packetrig_flow_store::scan::{ListedFiles, ScanTerms, TimeSpan, flow_files};
+use packetrig_flow_store::scan::{ListedFiles, ScanTerms, TimeSpan, list_flow_files};
 use packetrig_flow_store::top::{self, TopGroup, TopOrder, TopQuestion};
 use packetrig_flow_store::totals::{self, FlowTotals, TotalsRow};
 use packetrig_flow_store::{Error, ledgers};
@@ -31,10 +31,10 @@ impl FlowDirectories {
     }
 
     /// Files of the directories. A directory without files belongs to a collector that has stored nothing yet.
-    fn stored_files(&self) -> Result<ListedFiles, ViewRefusal> {
+    fn list_stored_flow_files(&self) -> Result<ListedFiles, ViewRefusal> {
         let mut files = ListedFiles::default();
         for directory in &self.directories {
-            match flow_files(std::slice::from_ref(directory)) {
+            match list_flow_files(std::slice::from_ref(directory)) {
                 Ok(found) => files.append_listed_files(found),
                 // Only this error means an empty directory: an unreadable directory must not look empty.
                 Err(Error::Nothing { .. }) => {}
@@ -56,7 +56,12 @@ impl FlowArchive for FlowDirectories {
             FlowOrderArg::from_str(&query.order, true).map_err(|error| invalid_parameter("order", error))?;
         let filter = to_flow_filter(&query.selection)?;
         let question = TopQuestion::new(grouping.clone(), TopOrder::from(order), query.most);
-        let top = top::top_groups_with(&scan_terms(is_given_up), &self.stored_files()?, &filter, &question);
+        let top = top::top_groups_with(
+            &single_reader_scan_options(is_given_up),
+            &self.list_stored_flow_files()?,
+            &filter,
+            &question,
+        );
         let top = top.map_err(|error| view_failure(&error))?;
         let parts = grouping.parts();
         // Counts that JavaScript would round become texts.
@@ -79,9 +84,10 @@ impl FlowArchive for FlowDirectories {
         query: &FlowTotalsQuery,
         is_given_up: &GivenUpCheck<'_>,
     ) -> Result<Value, ViewRefusal> {
-        let files = self.stored_files()?;
+        let files = self.list_stored_flow_files()?;
         let filter = to_flow_filter(&query.selection)?;
-        let totals = totals::flow_totals_with(&scan_terms(is_given_up), &files, &filter, query.bucket);
+        let totals =
+            totals::flow_totals_with(&single_reader_scan_options(is_given_up), &files, &filter, query.bucket);
         let totals = totals.map_err(|error| view_failure(&error))?;
         let mut json = build_totals_json(&totals);
         json["schema_version"] = SCHEMA_VERSION.into();
@@ -116,7 +122,7 @@ impl FlowDirectories {
 }
 
 /// Options of a scan. It has a single reader, and leaves the other processors to a rig that measures.
-fn scan_terms<'a>(is_given_up: &'a GivenUpCheck<'a>) -> ScanTerms<'a> {
+fn single_reader_scan_options<'a>(is_given_up: &'a GivenUpCheck<'a>) -> ScanTerms<'a> {
     ScanTerms { readers: 1, is_given_up }
 }
 

@@ -11,15 +11,15 @@ use std::sync::{Mutex, PoisonError};
 const MAX_SHOWN_LOG_FILES: usize = 20;
 
 /// Readers of log indexes. The lock makes viewers share them, so that an index is read once for all viewers.
-pub(super) struct LogDirectories(Mutex<Vec<LogFollower>>);
+pub(super) struct LogIndexReaders(Mutex<Vec<LogFollower>>);
 
-impl LogDirectories {
+impl LogIndexReaders {
     pub(super) fn new(directories: &[PathBuf]) -> Self {
         Self(Mutex::new(directories.iter().map(|directory| LogFollower::new(directory)).collect()))
     }
 }
 
-impl FactSource for LogDirectories {
+impl FactSource for LogIndexReaders {
     fn read_facts(&self) -> Result<Value, ViewRefusal> {
         let mut logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let logs: Vec<Value> = logs.iter_mut().map(build_log_json).collect();

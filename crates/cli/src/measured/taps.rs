@@ -6,9 +6,9 @@ use packetrig_server::{FactSource, ViewRefusal, write_large_counts_as_text};
 use packetrig_sys::clock;
 use serde_json::{Value, json};
 
-pub(super) struct TapFactsOfMachine;
+pub(super) struct UserTapFacts;
 
-impl FactSource for TapFactsOfMachine {
+impl FactSource for UserTapFacts {
     fn read_facts(&self) -> Result<Value, ViewRefusal> {
         let taps: Vec<Value> = describe_taps().iter().map(build_tap_json).collect();
         Ok(write_large_counts_as_text(json!({

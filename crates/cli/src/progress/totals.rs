@@ -55,7 +55,7 @@ impl FrameTotals {
             loss: sample
                 .rx
                 .iter()
-                .map(|(_, _, rx)| receiver_seen_loss(rx))
+                .map(|(_, _, rx)| loss_seen_by_receiver(rx))
                 .fold(LiveLoss::default(), LiveLoss::plus),
         }
     }
@@ -152,7 +152,7 @@ impl ProgressTotals {
 }
 
 /// Losses that a receiver has seen in its sequence numbers. A node does not know the counts of its senders.
-fn receiver_seen_loss(rx: &StreamRxCounts) -> LiveLoss {
+fn loss_seen_by_receiver(rx: &StreamRxCounts) -> LiveLoss {
     LiveLoss::new(rx.sequence.unique, rx.sequence.unique, rx.sequence.lost, true)
 }
 

@@ -23,7 +23,7 @@ fn format_cell<T: ReportTable>((place, column): &PlacedColumn<T>, row: &T::Row<'
 }
 
 /// Renders the table of these rows of a report; empty without rows.
-pub(super) fn report_table<T: ReportTable>(
+pub(super) fn render_report_table<T: ReportTable>(
     report: &RunReport,
     columns: &[PlacedColumn<T>],
     rows: &[T::Row<'_>],

@@ -32,8 +32,11 @@ fn format_lines_of_kind(report: &RunReport, same: &[ReportRemark<'_>]) -> Vec<St
     if same.len() <= MAX_SEPARATE_REMARKS {
         return same.iter().map(|remark| format!("{}: {}", remark.subject, remark.text)).collect();
     }
-    let names: Vec<&str> =
-        same.iter().take(MAX_SEPARATE_REMARKS).map(|remark| subject_name(report, remark.subject)).collect();
+    let names: Vec<&str> = same
+        .iter()
+        .take(MAX_SEPARATE_REMARKS)
+        .map(|remark| strip_stream_prefix(report, remark.subject))
+        .collect();
     let subjects = format!(
         "{} {} ({} and {} more)",
         format_count(same.len() as u64),
@@ -54,7 +57,7 @@ fn format_summary(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
     }
     let counts: Option<Vec<u64>> = same.iter().map(|remark| leading_count(remark.text)).collect();
     match counts {
-        None => format!("for example {}: {text}", subject_name(report, subject)),
+        None => format!("for example {}: {text}", strip_stream_prefix(report, subject)),
         Some(counts) => {
             let total = counts.iter().fold(0, |sum: u64, number| sum.saturating_add(*number));
             let worst =
@@ -62,7 +65,7 @@ fn format_summary(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
             format!(
                 "{} in all, most for {}: {}",
                 format_count(total),
-                subject_name(report, worst.subject),
+                strip_stream_prefix(report, worst.subject),
                 worst.text
             )
         }
@@ -70,7 +73,7 @@ fn format_summary(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
 }
 
 /// The name of a subject, without the word `stream` that the reasons of a verdict put before the name of a stream.
-fn subject_name<'a>(report: &RunReport, subject: &'a str) -> &'a str {
+fn strip_stream_prefix<'a>(report: &RunReport, subject: &'a str) -> &'a str {
     let stream = subject.strip_prefix("stream ");
     stream.filter(|name| is_stream(report, name)).unwrap_or(subject)
 }

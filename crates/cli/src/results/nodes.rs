@@ -1,7 +1,7 @@
 //! Results of a run over several nodes: their clocks, the skew of their starts, the share of the load that arrived.
 
 use super::MAX_ROWS;
-use super::columns::report_table;
+use super::columns::render_report_table;
 use crate::numbers::{format_percent, format_scaled};
 use crate::output::TextStyle;
 use packetrig_report::columns::{NodeTable, ReportTable, TerminalTable};
@@ -15,7 +15,7 @@ pub(super) fn format_nodes(report: &RunReport, style: TextStyle) -> String {
         return String::new();
     }
     let columns = NodeTable::terminal_columns(TerminalTable::Counts);
-    let mut text = report_table(report, &columns, &NodeTable::report_rows(report), "nodes", style);
+    let mut text = render_report_table(report, &columns, &NodeTable::report_rows(report), "nodes", style);
     let coverage = report.coverage;
     text.extend([format!("  reported: {} of {} nodes\n", coverage.reported, coverage.expected)]);
     if let RunOutcome::Partial { reasons, .. } = &report.outcome {

@@ -36,7 +36,7 @@ pub(super) fn format_probes(report: &RunReport) -> String {
     // A matrix with a single column would only be a list, and a matrix that does not fit a terminal cannot be read.
     let is_matrix = matrix.columns.len() > 1 && matrix.columns.len() <= MAX_COLUMNS;
     match probes.method.as_str() {
-        "oneway" | "stamp" if is_matrix => text.push_str(&one_way_delay_tables(&matrix)),
+        "oneway" | "stamp" if is_matrix => text.push_str(&format_one_way_delay_tables(&matrix)),
         "ping" if is_matrix => text.push_str(&format_ping_tables(&matrix)),
         "capacity" if is_matrix => text.push_str(&format_capacity_table(&matrix)),
         "capacity" => text.push_str(&format_capacity_list(probes)),
@@ -91,7 +91,7 @@ fn short_name(name: &str) -> String {
     shorten_name(name)
 }
 
-fn one_way_delay_tables(matrix: &ProbeMatrix<'_>) -> String {
+fn format_one_way_delay_tables(matrix: &ProbeMatrix<'_>) -> String {
     // Two tables for a wider matrix: median, percentile and bound in each cell would not fit a terminal.
     let mut text = if matrix.columns.len() <= MAX_FULL_COLUMNS {
         format!(
@@ -405,7 +405,8 @@ mod tests {
     fn probe_matrix_shows_reason_for_missing_values() {
         let mesh = mesh();
         let text =
-            [one_way_delay_tables(&ProbeMatrix::from_report(&mesh)), format_missing_lines(&mesh)].concat();
+            [format_one_way_delay_tables(&ProbeMatrix::from_report(&mesh)), format_missing_lines(&mesh)]
+                .concat();
         let wanted = "
   One-way delay from row to column: median / p99 ± bound
   from                        a                        b                        c

@@ -1,13 +1,13 @@
 //! Tables with one row per stream.
 
-use super::columns::report_table;
+use super::columns::render_report_table;
 use crate::output::TextStyle;
 use packetrig_report::columns::{ReportTable, StreamTable, TerminalTable};
 use packetrig_report::{RunReport, StreamReport};
 
 /// Table of sent, received and lost frames.
 pub(super) fn format_counts_table(report: &RunReport, style: TextStyle) -> String {
-    report_table(
+    render_report_table(
         report,
         &StreamTable::terminal_columns(TerminalTable::Counts),
         &StreamTable::report_rows(report),
@@ -18,15 +18,15 @@ pub(super) fn format_counts_table(report: &RunReport, style: TextStyle) -> Strin
 
 /// Table of deviations from the schedule.
 pub(super) fn format_sending_table(report: &RunReport, style: TextStyle) -> String {
-    streams_with_value(TerminalTable::Sending, report, |stream| stream.sent.is_some(), style)
+    format_streams_with_value(TerminalTable::Sending, report, |stream| stream.sent.is_some(), style)
 }
 
 /// Table of latency and jitter.
 pub(super) fn format_latency_table(report: &RunReport, style: TextStyle) -> String {
-    streams_with_value(TerminalTable::Latency, report, |stream| stream.latency.is_some(), style)
+    format_streams_with_value(TerminalTable::Latency, report, |stream| stream.latency.is_some(), style)
 }
 
-fn streams_with_value(
+fn format_streams_with_value(
     table: TerminalTable,
     report: &RunReport,
     has_values: fn(&StreamReport) -> bool,
@@ -34,5 +34,5 @@ fn streams_with_value(
 ) -> String {
     // A stream without any of these values would be a row of dashes.
     let rows: Vec<&StreamReport> = report.streams.iter().filter(|stream| has_values(stream)).collect();
-    report_table(report, &StreamTable::terminal_columns(table), &rows, "streams", style)
+    render_report_table(report, &StreamTable::terminal_columns(table), &rows, "streams", style)
 }

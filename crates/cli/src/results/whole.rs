@@ -1,6 +1,6 @@
 //! Results of the run as a whole: ports, the ledger, captures, caveats.
 
-use super::columns::report_table;
+use super::columns::render_report_table;
 use super::merged::{ReportRemark, merge_remarks};
 use super::{MAX_ROWS, format_omitted_rows_line};
 use crate::numbers::format_count;
@@ -17,16 +17,16 @@ pub(super) fn format_ports(report: &RunReport, style: TextStyle) -> String {
     let is_fleet = report.ports.iter().any(|port| port.fleet_node().is_some());
     let mut columns = PortTable::terminal_columns(TerminalTable::Counts);
     columns.retain(|(_, column)| is_fleet || column.name != "node");
-    let mut text = report_table(report, &columns, &PortTable::report_rows(report), "ports", style);
+    let mut text = render_report_table(report, &columns, &PortTable::report_rows(report), "ports", style);
     // On a fleet, most ports have the same back end for the same reason.
-    let mut reasons: Vec<String> = report.ports.iter().map(back_end_reason).collect();
+    let mut reasons: Vec<String> = report.ports.iter().map(describe_back_end_choice).collect();
     let mut shown = BTreeSet::new();
     reasons.retain(|reason| shown.insert(reason.clone()));
     text.extend(reasons.iter().map(|reason| format!("  {reason}\n")));
     text
 }
 
-fn back_end_reason(port: &PortReport) -> String {
+fn describe_back_end_choice(port: &PortReport) -> String {
     format!("back end {}: {}", json_text_or_empty(&port.info.back_end), port.info.why)
 }
 

@@ -1,12 +1,14 @@
 //! Needs of each program: capabilities to open with and to keep, files, TCP ports, and its class of system calls.
 //! `docs/book/sandbox.md` has the same table in words; `tests/tests/security/walls.rs` compares it with the kernel's answers.
 
-use crate::args::{AgentArgs, CollectArgs, MeasuredPlaces, MeterArgs, MeterSourceArg, PageArgs, ServeArgs};
+use crate::args::{
+    AgentArgs, CollectArgs, MeterArgs, MeterSourceArg, PageArgs, RecordDirectoryArgs, ServeArgs,
+};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_flow::collect::MessageTransport;
 use packetrig_flow_io::group::RoleDecisionSource;
-use packetrig_flow_store::linked_tables;
+use packetrig_flow_store::find_linked_tables;
 use packetrig_program::sandbox::{
     ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, UserToBecome, file_rules, rig_file_rules,
     rights_for_files, rights_for_ports,
@@ -119,7 +121,8 @@ pub(crate) fn serve_program_needs(arguments: &ServeArgs) -> Result<ProgramNeeds,
     let store =
         arguments.store.directory.clone().map_or_else(packetrig_store::default_store_directory, Ok)?;
     let of_tls: Vec<PathBuf> = [cert, key, client_ca].into_iter().flatten().cloned().collect();
-    let read: Vec<PathBuf> = of_tls.into_iter().chain(measured_paths(&arguments.measured)?).collect();
+    let read: Vec<PathBuf> =
+        of_tls.into_iter().chain(list_and_create_page_directories(&arguments.measured)?).collect();
     let mut written = vec![store];
     if arguments.on_fleet {
         written.push(FleetPlace::from_arguments(&arguments.fleet)?.directory().to_owned());
@@ -160,7 +163,8 @@ pub(crate) fn page_program_needs(arguments: &PageArgs) -> Result<ProgramNeeds, E
     let of_tls = [&arguments.cert, &arguments.key].into_iter().flatten().cloned();
     let fleet = FleetPlace::from_arguments(&arguments.fleet)?;
     let of_fleet = fleet.exists().then(|| fleet.directory().to_owned());
-    let read: Vec<PathBuf> = of_tls.chain(of_fleet).chain(measured_paths(&arguments.measured)?).collect();
+    let read: Vec<PathBuf> =
+        of_tls.chain(of_fleet).chain(list_and_create_page_directories(&arguments.measured)?).collect();
     // SQLite also writes when it reads the catalogue: to the index of the write-ahead log.
     // The catalogue is not created: a page that only reads must not leave an empty catalogue behind.
     let written: Vec<PathBuf> = store.is_dir().then_some(store).into_iter().collect();
@@ -181,7 +185,7 @@ pub(crate) fn page_program_needs(arguments: &PageArgs) -> Result<ProgramNeeds, E
 
 /// Directories that the page reads besides results: flow records, logs, files of taps, and the saved calibration.
 /// Creates the last two. Fails if a directory that the user named cannot be read.
-fn measured_paths(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
+fn list_and_create_page_directories(places: &RecordDirectoryArgs) -> Result<Vec<PathBuf>, Error> {
     let named = places.flows.iter().chain(&places.logs);
     for directory in named.clone() {
         std::fs::read_dir(directory).map_err(|source| Error::unreadable_file(directory, source))?;
@@ -193,7 +197,7 @@ fn measured_paths(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
     // If a directory cannot be created, it will contain no file, so it is left out.
     let later = [Some(of_taps), of_calibration].into_iter().flatten();
     let later = later.filter(|directory| private_files::create_directories(directory).is_ok());
-    let elsewhere = places.flows.iter().flat_map(|directory| linked_tables(directory));
+    let elsewhere = places.flows.iter().flat_map(|directory| find_linked_tables(directory));
     Ok(named.cloned().chain(elsewhere).chain(later).collect())
 }
 

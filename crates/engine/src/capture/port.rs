@@ -11,7 +11,7 @@
 
 use super::join::join_capture_parts;
 use super::record::{
-    CaptureFileFormat, DirectionRecorder, FileRotation, RecordSpec, RecordTarget, RecordingOutcome,
+    CaptureFileFormat, CaptureRecorder, FileRotation, RecordSpec, RecordTarget, RecordingOutcome,
 };
 use super::tap::{CaptureCommand, CaptureCommandSlot, CaptureTap};
 use crate::Error;
@@ -98,7 +98,7 @@ pub struct PortCapture(Arc<PortCaptureState>);
 struct PortCaptureState {
     spec: CaptureSpec,
     slot: Arc<CaptureCommandSlot>,
-    back: Receiver<Box<DirectionRecorder>>,
+    back: Receiver<Box<CaptureRecorder>>,
     state: Mutex<CapturePhase>,
 }
 
@@ -209,7 +209,7 @@ impl PortCapture {
         self.finish_recording(*recorder)
     }
 
-    fn start_recorder(&self) -> Result<DirectionRecorder, Error> {
+    fn start_recorder(&self) -> Result<CaptureRecorder, Error> {
         let CaptureSpec { format, interface, comment, snap_len, budget, overwrite, file, .. } = &self.0.spec;
         let mut part = file.clone().into_os_string();
         part.push(".part");
@@ -234,10 +234,10 @@ impl PortCapture {
             zstd: None,
             queue: DISK_QUEUE_BYTES,
         };
-        DirectionRecorder::start(spec, clock::realtime_offset(), RealClock::new().now())
+        CaptureRecorder::start(spec, clock::measure_realtime_offset(), RealClock::new().now())
     }
 
-    fn finish_recording(&self, recorder: DirectionRecorder) -> Result<CaptureOutcome, Error> {
+    fn finish_recording(&self, recorder: CaptureRecorder) -> Result<CaptureOutcome, Error> {
         let file = &self.0.spec.file;
         let recorded = recorder.finish_recording(RealClock::new().now())?;
         let Err(error) = join_capture_parts(&recorded.files, recorded.head, file) else {

@@ -19,8 +19,8 @@ mod spec;
 
 pub use super::encode::CaptureFileFormat;
 pub use disk::RecordTarget;
-pub use file_keeper::{FilePart, FullDiskPolicy, RecordedFileKeeper};
-pub use recorder::{DirectionRecorder, DroppedFrames, RecordingOutcome};
+pub use file_keeper::{FullDiskPolicy, RecordedFileFacts, RecordedFileKeeper};
+pub use recorder::{CaptureRecorder, DroppedFrames, RecordingOutcome};
 pub use spec::{FileRotation, RecordSpec};
 
 use super::tap::RecordingDrain;
@@ -91,7 +91,7 @@ pub struct RecordSummary {
 pub fn record_frames(
     rx: &mut impl FrameRx,
     clock: &dyn WorkerClock,
-    recorder: Option<DirectionRecorder>,
+    recorder: Option<CaptureRecorder>,
     (limits, stop): (RecordLimits, &dyn Fn() -> bool),
     tell: &mut dyn FnMut(&RecordCounts, &RateSeries),
 ) -> Result<RecordSummary, Error> {
@@ -108,7 +108,7 @@ pub fn record_frames(
 pub fn record_with_rotation(
     rx: &mut impl FrameRx,
     clock: &dyn WorkerClock,
-    recorder: Option<DirectionRecorder>,
+    recorder: Option<CaptureRecorder>,
     (limits, request): (RecordLimits, &dyn Fn() -> RecordingRequest),
     tell: &mut dyn FnMut(&RecordCounts, &RateSeries),
 ) -> Result<RecordSummary, Error> {
@@ -133,7 +133,7 @@ pub fn record_with_rotation(
 }
 
 struct RecordSession {
-    recorder: Option<DirectionRecorder>,
+    recorder: Option<CaptureRecorder>,
     limits: RecordLimits,
     started: MonoTime,
     /// End of the recording. Frames that arrive later are not recorded.
@@ -154,7 +154,7 @@ impl RecordSession {
         tell: &mut dyn FnMut(&RecordCounts, &RateSeries),
     ) -> Result<(), Error> {
         // A recorder that cannot write any more ends the recording like a request of the caller.
-        let has_failed = self.recorder.as_ref().is_some_and(DirectionRecorder::has_failed);
+        let has_failed = self.recorder.as_ref().is_some_and(CaptureRecorder::has_failed);
         if let Some(recorder) = self.recorder.as_mut().filter(|_| request == RecordingRequest::Rotate) {
             recorder.rotate_file(now);
         }

@@ -5,7 +5,7 @@
 //!
 //! Invariant: the recorder receives exactly the frames that arrived between start and stop and passed the filter.
 
-use super::record::DirectionRecorder;
+use super::record::CaptureRecorder;
 use crate::port::{RingDrain, RingProgress, RxFrame};
 use crossbeam_channel::Sender;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
@@ -43,7 +43,7 @@ impl RecordingDrain {
 
 pub(super) enum CaptureCommand {
     /// Record frames that arrive from this instant on.
-    Begin(Box<DirectionRecorder>, MonoTime),
+    Begin(Box<CaptureRecorder>, MonoTime),
     /// Return the recorder when all frames that arrived until this instant are in it.
     End(MonoTime),
 }
@@ -80,7 +80,7 @@ pub struct CaptureTap {
     is_filtered_before: bool,
     is_alone: bool,
     slot: Arc<CaptureCommandSlot>,
-    back: Sender<Box<DirectionRecorder>>,
+    back: Sender<Box<CaptureRecorder>>,
     active: Option<ActiveCapture>,
 }
 
@@ -91,7 +91,7 @@ impl std::fmt::Debug for CaptureTap {
 }
 
 struct ActiveCapture {
-    recorder: Box<DirectionRecorder>,
+    recorder: Box<CaptureRecorder>,
     begin: MonoTime,
     end: Option<MonoTime>,
     rest: RecordingDrain,
@@ -104,7 +104,7 @@ impl CaptureTap {
     pub(super) fn new(
         program: Option<FilterProgram>,
         slot: Arc<CaptureCommandSlot>,
-        back: Sender<Box<DirectionRecorder>>,
+        back: Sender<Box<CaptureRecorder>>,
     ) -> Self {
         Self { is_filtered_before: program.is_none(), is_alone: false, program, slot, back, active: None }
     }

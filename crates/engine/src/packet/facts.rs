@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Returns the growth of a counter. Some drivers start from zero when they are brought up again.
-fn counter_growth(now: u64, start: u64) -> u64 {
+fn subtract_start_count(now: u64, start: u64) -> u64 {
     now.checked_sub(start).unwrap_or(now)
 }
 
@@ -59,15 +59,15 @@ impl InterfaceMeter {
         let start = self.start;
         Some(LinkCounters {
             carrier: now.carrier,
-            rx_frames: counter_growth(now.rx_frames, start.rx_frames),
-            rx_bytes: counter_growth(now.rx_bytes, start.rx_bytes),
-            rx_errors: counter_growth(now.rx_errors, start.rx_errors),
-            rx_dropped: counter_growth(now.rx_dropped, start.rx_dropped),
+            rx_frames: subtract_start_count(now.rx_frames, start.rx_frames),
+            rx_bytes: subtract_start_count(now.rx_bytes, start.rx_bytes),
+            rx_errors: subtract_start_count(now.rx_errors, start.rx_errors),
+            rx_dropped: subtract_start_count(now.rx_dropped, start.rx_dropped),
             // Frames of emulated interfaces are not the test's.
-            tx_frames: counter_growth(now.tx_frames, start.tx_frames).saturating_sub(aside),
-            tx_bytes: counter_growth(now.tx_bytes, start.tx_bytes),
-            tx_errors: counter_growth(now.tx_errors, start.tx_errors),
-            tx_dropped: counter_growth(now.tx_dropped, start.tx_dropped),
+            tx_frames: subtract_start_count(now.tx_frames, start.tx_frames).saturating_sub(aside),
+            tx_bytes: subtract_start_count(now.tx_bytes, start.tx_bytes),
+            tx_errors: subtract_start_count(now.tx_errors, start.tx_errors),
+            tx_dropped: subtract_start_count(now.tx_dropped, start.tx_dropped),
         })
     }
 }

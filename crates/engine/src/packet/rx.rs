@@ -29,7 +29,7 @@ impl PacketRx {
         Self {
             ring,
             meter,
-            converter: StampConverter::new(clock::realtime_offset()),
+            converter: StampConverter::new(clock::measure_realtime_offset()),
             seen: 0,
             is_narrowed: false,
         }
@@ -49,7 +49,7 @@ impl PacketRx {
         }
         self.meter.restart_interface_counts()?;
         // The uncertainty of the earlier run does not apply to the next one.
-        self.converter = StampConverter::new(clock::realtime_offset());
+        self.converter = StampConverter::new(clock::measure_realtime_offset());
         self.seen = 0;
         Ok(true)
     }
@@ -79,7 +79,7 @@ impl FrameRx for PacketRx {
     }
 
     fn read_rx_counters(&mut self) -> Result<RxCounters, Error> {
-        self.converter.update_offset(clock::realtime_offset());
+        self.converter.update_offset(clock::measure_realtime_offset());
         let ring = self.ring.read_stats()?;
         let interface = self.meter.read_counters();
         Ok(RxCounters {

@@ -89,7 +89,7 @@ impl PacketTap {
             }
             opened => opened?,
         };
-        let offset = clock::realtime_offset();
+        let offset = clock::measure_realtime_offset();
         let taps = rings.into_iter().map(|ring| {
             let meter = InterfaceMeter::start(&netns, link.index)?;
             let filter = options.filter.clone();

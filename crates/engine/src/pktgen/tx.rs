@@ -139,7 +139,7 @@ impl PktgenTx {
 
     /// Reads the counters of the running generator if a reading is due. Stops the devices after a stop, or once every
     /// stream is past its time limit. When the generator has ended, reports the doubts and returns `None`.
-    fn watch_generator(
+    fn poll_generator(
         &mut self,
         running: PktgenRun,
         start: MonoTime,
@@ -244,7 +244,7 @@ impl StreamTx for PktgenTx {
                 }
             },
             LanePhase::Running(running) => {
-                let Some(running) = self.watch_generator(running, self.start.unwrap_or(now), now)? else {
+                let Some(running) = self.poll_generator(running, self.start.unwrap_or(now), now)? else {
                     return Ok(NextStep::Done);
                 };
                 self.phase = LanePhase::Running(running);

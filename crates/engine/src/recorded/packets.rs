@@ -3,12 +3,12 @@
 //! Invariant: reading ends and reports how: after the last packet, inside one, or at damaged bytes.
 
 use super::RecordedBytes;
-use packetrig_wire::pcap::{CaptureDecoder, CaptureElement, CaptureRecord, MAX_NEEDED};
+use packetrig_wire::pcap::{CaptureDecoder, CaptureElement, CaptureRecord, MAX_DECODER_INPUT_BYTES};
 use std::fs::File;
 use std::io::{self, Read};
 
 /// Size of the buffer; an incomplete packet is moved to the front before the next read.
-const PACKET_BUFFER_BYTES: usize = 2 * MAX_NEEDED;
+const PACKET_BUFFER_BYTES: usize = 2 * MAX_DECODER_INPUT_BYTES;
 
 /// Where the reading of a file ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

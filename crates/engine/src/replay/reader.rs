@@ -143,13 +143,13 @@ impl<'a> FilePass<'a> {
             self.is_other = true;
             return;
         }
-        self.batch.push(frame, due, tag_place(self.recording, self.stream, frame));
+        self.batch.push(frame, due, find_tag_position(self.recording, self.stream, frame));
         self.is_empty = false;
     }
 }
 
 /// Returns the position of a frame's tag, if it gets one.
-fn tag_place(recording: &PlannedRecording, stream: u16, frame: &[u8]) -> Option<TagPlace> {
+fn find_tag_position(recording: &PlannedRecording, stream: u16, frame: &[u8]) -> Option<TagPlace> {
     let place = TagPlace::from_frame(frame).filter(|_| recording.tagged)?;
     // The short tag has 12 bits for the stream. A tag that names another stream would be worse than none.
     let is_nameable = place.form() == TagForm::Full || usize::from(stream) < MAX_SHORT_TAG_STREAMS;

@@ -54,7 +54,7 @@ pub fn survey_file(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, 
         return Err(recording_error(path, sums.explain_merged_packets()));
     }
     Ok(ReplaySurvey {
-        facts: sums.recording_facts(input.size()),
+        facts: sums.build_recording_facts(input.size()),
         untaggable: sums.untaggable,
         skipped: input.skipped,
         ending,
@@ -123,7 +123,7 @@ impl ReplaySurveySums {
         )
     }
 
-    fn recording_facts(&self, file_size: u64) -> RecordingFacts {
+    fn build_recording_facts(&self, file_size: u64) -> RecordingFacts {
         RecordingFacts {
             file_size,
             frames: self.frames,

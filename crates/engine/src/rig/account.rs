@@ -45,12 +45,12 @@ pub(super) enum PortPart {
 
 /// A component of a port that failed before the end of the run.
 #[derive(Debug)]
-pub(super) struct PortPartFault {
+pub(super) struct PortWorkerFault {
     pub(super) part: PortPart,
     pub(super) fault: WorkerFault,
 }
 
-impl PortPartFault {
+impl PortWorkerFault {
     fn port_event(&self) -> PortEvent {
         let only_sending = self.part == PortPart::Sender;
         PortEvent { what: PortEventKind::PortFailed, from: self.fault.since, until: None, only_sending }
@@ -84,7 +84,7 @@ pub(super) struct PortOutcome {
     pub(super) caveats: Vec<String>,
     /// Reason why the counts of its sender are uncertain.
     pub(super) sender_fault: Option<String>,
-    pub(super) faults: Vec<PortPartFault>,
+    pub(super) faults: Vec<PortWorkerFault>,
 }
 
 /// Inputs of the final accounts.
@@ -109,7 +109,7 @@ impl RigAccount<'_> {
             result.caveats.extend(
                 faults.map(|text| self.build_port_caveat(outcome.port, CaveatKind::EngineFailed, text, true)),
             );
-            let faults = outcome.faults.iter().map(PortPartFault::describe_fault);
+            let faults = outcome.faults.iter().map(PortWorkerFault::describe_fault);
             result.caveats.extend(
                 faults.map(|text| self.build_port_caveat(outcome.port, CaveatKind::PortFailed, text, true)),
             );
@@ -203,7 +203,7 @@ impl RigAccount<'_> {
                 .events
                 .iter()
                 .copied()
-                .chain(outcome.faults.iter().map(PortPartFault::port_event))
+                .chain(outcome.faults.iter().map(PortWorkerFault::port_event))
                 .collect(),
             untagged_contents: outcome.untagged_contents.clone(),
             peaks: outcome.peaks,

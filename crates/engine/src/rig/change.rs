@@ -185,7 +185,7 @@ impl TestRig {
         self.resolve_neighbours(&idle)?;
         let mut own = BTreeMap::new();
         for (stream, number) in self.hold_streams(&idle)? {
-            let StreamSource { template, timeline } = stream_source(&self.specs[stream])?;
+            let StreamSource { template, timeline } = require_template_source(&self.specs[stream])?;
             let state = &self.steered_streams_mut()[stream];
             let paused = state.paused.filter(|_| resume);
             let first = FrameIndex { number, index: paused.map_or(0, |nth| nth.index) };
@@ -212,7 +212,7 @@ impl TestRig {
         let sending = self.sending_streams(&changed)?;
         let mut own = BTreeMap::new();
         for (stream, number) in self.hold_streams(&sending)? {
-            let StreamSource { template, timeline: wanted } = stream_source(&growth.specs[stream])?;
+            let StreamSource { template, timeline: wanted } = require_template_source(&growth.specs[stream])?;
             let Some(take) = &self.steered_streams_mut()[stream].segment else { continue };
             let first = take.frame_index(number);
             let timeline = take.timeline_from(first.index, wanted);
@@ -226,7 +226,7 @@ impl TestRig {
     fn compile_growth(&self, growth: &PlanGrowth) -> Result<RigGrowth, Error> {
         const MISSED_CHANGE_ERROR: Error = Error::Bug("this node has missed an earlier change of the plan");
         let mut newer = Plan::clone(growth.newer());
-        self.places.set_locations(&mut newer);
+        self.places.write_local_locations_into_plan(&mut newer);
         // Ports are open, locked and measured from the start; their counters would lose their meaning.
         if newer.ports != self.plan.plan.ports {
             return Err(immutable_error("ports", "ports cannot be changed during a run"));
@@ -283,7 +283,7 @@ impl TestRig {
             self.specs[stream] = build_stream_spec(&self.plan, &self.places, stream, Some(mac))?;
             self.resolved.insert(stream, mac);
         }
-        let StreamSource { template, timeline } = stream_source(&self.specs[stream])?;
+        let StreamSource { template, timeline } = require_template_source(&self.specs[stream])?;
         let delay = if index == 0 { timeline.delay } else { Nanos::ZERO };
         Ok(StreamSegment::new(FrameIndex { number, index }, origin + delay, template, timeline))
     }
@@ -304,12 +304,12 @@ impl TestRig {
 /// Returns the plan without removed streams: nothing starts them again.
 fn plan_without_streams(plan: &BoundPlan, gone: &BTreeSet<usize>) -> BoundPlan {
     let mut rest = plan.clone();
-    rest.plan.streams = without_removed(&plan.plan.streams, gone);
-    rest.streams = without_removed(&plan.streams, gone);
+    rest.plan.streams = clone_without_indices(&plan.plan.streams, gone);
+    rest.streams = clone_without_indices(&plan.streams, gone);
     rest
 }
 
-fn without_removed<T: Clone>(all: &[T], gone: &BTreeSet<usize>) -> Vec<T> {
+fn clone_without_indices<T: Clone>(all: &[T], gone: &BTreeSet<usize>) -> Vec<T> {
     all.iter().enumerate().filter(|(index, _)| !gone.contains(index)).map(|(_, one)| one.clone()).collect()
 }
 
@@ -323,7 +323,7 @@ struct StreamSource {
     timeline: StreamTimeline,
 }
 
-fn stream_source(spec: &StreamSpec) -> Result<StreamSource, Error> {
+fn require_template_source(spec: &StreamSpec) -> Result<StreamSource, Error> {
     let template = spec
         .source
         .template()

@@ -7,7 +7,7 @@
 
 use packetrig_plan::Plan;
 use packetrig_plan::recording::{FrameOrigin, PlannedRecording};
-use packetrig_stats::limit::{RigLimit, nearest_limit};
+use packetrig_stats::limit::{RigLimit, find_nearest_rig_limit};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate, clamp_to_u16};
 
@@ -65,7 +65,7 @@ impl PortNeeds {
             if !sends && !receives {
                 continue;
             }
-            let rate = requested_rate(&stream.frames, stream.rate, speed);
+            let rate = frames_per_second_of_stream(&stream.frames, stream.rate, speed);
             let (of_bytes, of_frames) = stream.frames.mean_size();
             // The mean over streams, not over frames: it only selects the nearest calibrated size.
             bytes += of_bytes / of_frames.max(1);
@@ -98,7 +98,7 @@ impl PortNeeds {
 }
 
 /// Returns the frames per second that a stream demands; 0 if that depends on an unknown link speed.
-fn requested_rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
+fn frames_per_second_of_stream(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
     if frames.is_unpaced() {
         return UNLIMITED_FRAME_RATE;
     }
@@ -130,8 +130,9 @@ pub fn choose_back_end(needs: &PortNeeds, abilities: &PortAbilities, limits: &[R
         (None, Some(_)) => &[BackEnd::AfXdp, BackEnd::Packet],
         (None, None) => &[BackEnd::Xdp, BackEnd::AfXdp, BackEnd::Packet],
     };
-    let measured =
-        able.iter().filter_map(|back_end| nearest_limit(limits, *back_end, &abilities.driver, needs.size));
+    let measured = able
+        .iter()
+        .filter_map(|back_end| find_nearest_rig_limit(limits, *back_end, &abilities.driver, needs.size));
     // A measurement on this machine overrides every rule below, including the default (decision 0007).
     if let Some(best) = measured.max_by_key(|limit| limit.frames_per_second) {
         return choose_calibrated_back_end(best, needs, abilities, limits, obstacle.as_deref());
@@ -176,7 +177,7 @@ fn choose_calibrated_back_end(
     // The text names the other back ends with their rates, so that a user who doubts the choice
     // need not measure again.
     let others = others.filter(|other| *other != best.back_end).filter_map(|other| {
-        let limit = nearest_limit(limits, other, &abilities.driver, needs.size)?;
+        let limit = find_nearest_rig_limit(limits, other, &abilities.driver, needs.size)?;
         let but = match (other, obstacle, &needs.live_send_obstacle) {
             (BackEnd::Packet, ..) | (_, None, None) | (BackEnd::AfXdp, None, _) => String::new(),
             (_, Some(reason), _) => format!(", but {reason}"),

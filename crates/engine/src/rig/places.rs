@@ -19,12 +19,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
-pub(super) struct PortPlaces {
+pub(super) struct PortAssignment {
     site: RigSite,
     terms: RunTerms,
 }
 
-impl PortPlaces {
+impl PortAssignment {
     pub(super) fn from_options(plan: &Plan, options: &RigOptions) -> Result<Self, Error> {
         let places = Self { site: options.site.clone(), terms: options.terms.clone() };
         let RigSite::PartOfFleet { places: given, .. } = &places.site else { return Ok(places) };
@@ -145,7 +145,7 @@ impl PortPlaces {
     }
 
     /// Writes the locations of the local ports into the plan.
-    pub(super) fn set_locations(&self, plan: &mut Plan) {
+    pub(super) fn write_local_locations_into_plan(&self, plan: &mut Plan) {
         for (port, place) in plan.ports.iter_mut().zip(self.assigned_locations().unwrap_or_default()) {
             if let Some(location) = place {
                 port.location.clone_from(location);

@@ -78,7 +78,7 @@ impl DataPlane for TestRig {
         }
         // The list of earlier runs is read before the receivers start, so that they recognise frames of those
         // runs from the first one on.
-        let earlier_runs = crate::recent_runs::list_earlier_runs_and_remember(&self.run, self.key);
+        let earlier_runs = crate::recent_runs::list_earlier_runs_and_store_this_one(&self.run, self.key);
         for running in &mut self.running_ports {
             running.arm_receiver(self.key, &self.specs, steered, earlier_runs.clone())?;
         }
@@ -112,14 +112,14 @@ impl DataPlane for TestRig {
         let mut sample = CountSample { at: self.clock.now(), ..CountSample::default() };
         let mut sent_by: Option<MonoTime> = None;
         for running in &mut self.running_ports {
-            let at = running.sample_sender(&mut sample)?;
+            let at = running.add_sender_counts_to_sample(&mut sample)?;
             sent_by = sent_by.into_iter().chain(at).min();
         }
         // Receivers are sampled at no later time than senders, so that no frame is counted as received but not
         // as sent.
         let mut latency = DelaySummary::default();
         for running in &mut self.running_ports {
-            running.sample_receiver(&mut sample, &mut latency, sent_by)?;
+            running.add_receiver_counts_to_sample(&mut sample, &mut latency, sent_by)?;
         }
         sample.latency = latency.mean().map(|mean| (latency.min, mean, latency.max));
         sample.captures.extend(self.captures().into_iter().map(|(port, capture)| CaptureState {
@@ -193,7 +193,7 @@ pub fn describe_this_machine() -> MachineInfo {
     MachineInfo {
         kernel: kernel::kernel_release_name(),
         architecture: kernel::architecture(),
-        processor: kernel::processor_model(),
+        processor: kernel::read_processor_model(),
         processors: sched::allowed_cpus().ok().and_then(|cpus| u32::try_from(cpus.len()).ok()),
     }
 }

@@ -1,6 +1,6 @@
 //! Prepares a plan for a run on this node: opens ports, computes schedules and compiles templates.
 
-use super::places::{self, PortPlaces};
+use super::places::{self, PortAssignment};
 use super::{OpenPort, PortOpener};
 use crate::Error;
 use crate::stream::{FrameSource, StreamSpec};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Opens the local ports in parallel: the kernel needs time to create rings.
 pub(super) fn open_local_ports(
     plan: &Plan,
-    places: &PortPlaces,
+    places: &PortAssignment,
     opener: &dyn PortOpener,
 ) -> Result<Vec<(usize, OpenPort)>, Error> {
     std::thread::scope(|scope| {
@@ -39,7 +39,7 @@ pub(super) fn open_local_ports(
 /// Binds rates and gaps to the links of the local ports.
 pub(super) fn bind_plan(
     plan: Plan,
-    places: &PortPlaces,
+    places: &PortAssignment,
     infos: &[(usize, PortInfo)],
 ) -> Result<BoundPlan, Error> {
     let mut speeds = vec![None; plan.ports.len()];
@@ -52,7 +52,7 @@ pub(super) fn bind_plan(
 /// Builds template and schedule of a stream of the plan.
 pub(super) fn build_stream_spec(
     plan: &BoundPlan,
-    places: &PortPlaces,
+    places: &PortAssignment,
     stream: usize,
     mac: Option<Mac>,
 ) -> Result<Arc<StreamSpec>, Error> {

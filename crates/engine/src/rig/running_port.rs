@@ -4,7 +4,7 @@ mod captures;
 mod results;
 mod streams;
 
-use super::account::{PortPart, PortPartFault};
+use super::account::{PortPart, PortWorkerFault};
 use super::{HeldPort, OpenPort, OwnerPermit, RigOptions};
 use crate::Error;
 use crate::capture::{CaptureTap, PortCapture};
@@ -71,7 +71,7 @@ pub(super) struct RunningPort {
     captures: Vec<PortCapture>,
     taps: Vec<CaptureTap>,
     /// Parts of the port that an error ended before the run did.
-    faults: Vec<PortPartFault>,
+    faults: Vec<PortWorkerFault>,
     hold: Box<dyn HeldPort>,
 }
 
@@ -167,7 +167,7 @@ impl RunningPort {
 
     /// Records the fault that ended one component of the port before the end of the run.
     fn record_fault(&mut self, part: PortPart, fault: Option<WorkerFault>) {
-        self.faults.extend(fault.map(|fault| PortPartFault { part, fault }));
+        self.faults.extend(fault.map(|fault| PortWorkerFault { part, fault }));
     }
 
     /// Adds a fault for an error at the end of the run, after the workers have ended.
@@ -177,12 +177,12 @@ impl RunningPort {
         if let Err(error) = ended
             && !is_known
         {
-            self.faults.push(PortPartFault { part, fault: WorkerFault { error, since: now } });
+            self.faults.push(PortWorkerFault { part, fault: WorkerFault { error, since: now } });
         }
     }
 
     /// Returns the faults of the port's components and clears the list.
-    pub(super) fn take_faults(&mut self) -> Vec<PortPartFault> {
+    pub(super) fn take_faults(&mut self) -> Vec<PortWorkerFault> {
         std::mem::take(&mut self.faults)
     }
 

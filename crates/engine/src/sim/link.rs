@@ -153,11 +153,11 @@ impl SimulatedLink {
             let copy = self.duplicate_buffer(buffer);
             self.schedule_arrival(copy, arrival);
         }
-        self.count_overtaking_frame(arrival);
+        self.count_overtaking_frame_and_release(arrival);
     }
 
     /// Counts a frame that passes the held frames, and releases the frames that are due.
-    fn count_overtaking_frame(&mut self, arrival: MonoTime) {
+    fn count_overtaking_frame_and_release(&mut self, arrival: MonoTime) {
         for held in &mut self.held {
             held.remaining = held.remaining.saturating_sub(1);
         }

@@ -25,7 +25,7 @@ fn found(place: &Place, from: u64, until: u64) -> Vec<(u64, u64, Option<u64>)> {
 #[test]
 fn tap_losses_are_found_only_within_run_time() {
     let place = place();
-    let mut log = TapLossLog::begin_loss_log_in(&place.directory, "t", at(1000)).unwrap();
+    let mut log = TapLossLog::create_loss_log_in(&place.directory, "t", at(1000)).unwrap();
     log.report_losses(at(1100), at(1100), 0).unwrap();
     log.report_losses(at(1200), at(1200), 7).unwrap();
     log.report_losses(at(1300), at(1300), 7).unwrap();
@@ -44,7 +44,7 @@ fn tap_losses_are_found_only_within_run_time() {
 #[test]
 fn a_tap_without_losses_leaves_nothing() {
     let place = place();
-    TapLossLog::begin_loss_log_in(&place.directory, "t", at(1000)).unwrap().end_log(at(2000), 0).unwrap();
+    TapLossLog::create_loss_log_in(&place.directory, "t", at(1000)).unwrap().end_log(at(2000), 0).unwrap();
     assert_eq!(runtime_directory::list_names(&place.directory), Vec::<std::ffi::OsString>::new());
     assert_eq!(found(&place, 500, 3000), []);
 }
@@ -52,7 +52,7 @@ fn a_tap_without_losses_leaves_nothing() {
 #[test]
 fn silent_tap_is_doubtful_since_last_report() {
     let place = place();
-    let mut log = TapLossLog::begin_loss_log_in(&place.directory, "t", at(1000)).unwrap();
+    let mut log = TapLossLog::create_loss_log_in(&place.directory, "t", at(1000)).unwrap();
     log.report_losses(at(2000), at(2000), 0).unwrap();
     assert_eq!(found(&place, 1500, 3000), [(2000, 3000, None)]);
     assert_eq!(found(&place, 2500, 3000), [(2000, 3000, None)], "it lives and stands still");
@@ -64,7 +64,7 @@ fn silent_tap_is_doubtful_since_last_report() {
 #[test]
 fn oldest_tap_losses_are_merged_without_losing_frames() {
     let place = place();
-    let mut log = TapLossLog::begin_loss_log_in(&place.directory, "t", at(0)).unwrap();
+    let mut log = TapLossLog::create_loss_log_in(&place.directory, "t", at(0)).unwrap();
     (1..=1000).for_each(|n| log.report_losses(at(10 * n), at(10 * n), n).unwrap());
     let found = found(&place, 0, 10_000);
     assert_eq!(found.len(), MAX_LOSSES);
@@ -75,11 +75,11 @@ fn oldest_tap_losses_are_merged_without_losing_frames() {
 #[test]
 fn files_of_long_ended_taps_are_removed() {
     let place = place();
-    let log = TapLossLog::begin_loss_log_in(&place.directory, "old", at(1000)).unwrap();
+    let log = TapLossLog::create_loss_log_in(&place.directory, "old", at(1000)).unwrap();
     log.end_log(at(2000), 5).unwrap();
     let later = at(2001) + ENDED_TAP_FILE_LIFETIME;
-    let living = TapLossLog::begin_loss_log_in(&place.directory, "living", at(1000)).unwrap();
-    drop(TapLossLog::begin_loss_log_in(&place.directory, "new", later).unwrap());
+    let living = TapLossLog::create_loss_log_in(&place.directory, "living", at(1000)).unwrap();
+    drop(TapLossLog::create_loss_log_in(&place.directory, "new", later).unwrap());
     let mut left: Vec<String> =
         list_files(&place.directory).iter().filter_map(|path| Some(read_file(path)?.tap)).collect();
     left.sort();
@@ -90,7 +90,7 @@ fn files_of_long_ended_taps_are_removed() {
 #[test]
 fn tap_loss_becomes_event_and_caveat_naming_tap() {
     let mut result = NodeResult { started: at(1000), ended: at(3000), ..NodeResult::default() };
-    let times = [Some(12), None].map(|frames| DoubtfulTapTime {
+    let times = [Some(12), None].map(|frames| TapLossPeriod {
         tap: "eth1-eth2".into(),
         from: at(1500),
         until: at(1600),

@@ -69,7 +69,7 @@ impl HeaderListener {
         Ok(Self {
             rings,
             meter: InterfaceMeter::start(&netns, link.index)?,
-            offset: clock::realtime_offset(),
+            offset: clock::measure_realtime_offset(),
             stamp: stamp_kind_for(features),
             interface: link.index,
             seen: 0,

@@ -29,9 +29,9 @@ const SOCKET_RING_SLOTS: usize = 1024;
 
 /// Holds the socket from its opening until its sender takes it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SocketHandover(Arc<Mutex<Option<SocketTx>>>);
+pub(super) struct SocketSlot(Arc<Mutex<Option<SocketTx>>>);
 
-impl SocketHandover {
+impl SocketSlot {
     fn put_socket(&self, socket: SocketTx) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
     }
@@ -42,18 +42,18 @@ impl SocketHandover {
 }
 
 /// The transmit half: sends live frames unless a socket is in the exchange when it is armed.
-pub(super) struct SwitchTx {
+pub(super) struct XdpTransmitHalf {
     sender: Box<dyn StreamTx>,
-    exchange: SocketHandover,
+    exchange: SocketSlot,
 }
 
-impl SwitchTx {
-    pub(super) fn new(live: impl StreamTx + 'static, exchange: SocketHandover) -> Self {
+impl XdpTransmitHalf {
+    pub(super) fn new(live: impl StreamTx + 'static, exchange: SocketSlot) -> Self {
         Self { sender: Box::new(live), exchange }
     }
 }
 
-impl SwitchTx {
+impl XdpTransmitHalf {
     /// Takes the socket, if there is one.
     fn adopt_socket(&mut self) {
         if let Some(socket) = self.exchange.take_socket() {
@@ -62,7 +62,7 @@ impl SwitchTx {
     }
 }
 
-impl StreamTx for SwitchTx {
+impl StreamTx for XdpTransmitHalf {
     fn arm_sender(&mut self, job: TxJob) -> Result<(), Error> {
         self.adopt_socket();
         self.sender.arm_sender(job)
@@ -108,7 +108,7 @@ pub(super) struct XdpHold {
     pub(super) location: String,
     /// Length of the longest frame it sends; `None` if it sends nothing.
     pub(super) longest: Option<usize>,
-    pub(super) exchange: SocketHandover,
+    pub(super) exchange: SocketSlot,
     /// Description of the socket, if frames leave through one.
     pub(super) socket: Option<String>,
     pub(super) _promiscuous: Option<PromiscuousMode>,

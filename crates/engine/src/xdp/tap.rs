@@ -65,7 +65,7 @@ impl XdpTap {
             InterfaceMeter::start(&netns, link.index)?,
             super::stamp_kind_for(features),
         );
-        Ok(Self { frames, offset: clock::realtime_offset(), is_up: link.up })
+        Ok(Self { frames, offset: clock::measure_realtime_offset(), is_up: link.up })
     }
 
     /// Returns the offset of the wall clock that the times of frames were computed with.

@@ -64,7 +64,7 @@ impl ClockProber {
         let thread = Builder::new()
             .name("clock".to_owned())
             .spawn(move || {
-                ClockAsking { shared: &state, server: &server, number: 0 }.probe_clock_until_over();
+                ClockProbeLoop { shared: &state, server: &server, number: 0 }.probe_clock_until_over();
             })
             .map_err(Error::Thread)?;
         Ok(Self { shared, thread: Some(thread) })
@@ -102,13 +102,13 @@ impl Drop for ClockProber {
     }
 }
 
-struct ClockAsking<'a> {
+struct ClockProbeLoop<'a> {
     shared: &'a ProberShared,
     server: &'a ClockServer,
     number: u64,
 }
 
-impl ClockAsking<'_> {
+impl ClockProbeLoop<'_> {
     fn probe_clock_until_over(&mut self) {
         let Some(socket) = self.connect_to_fastest_address() else { return };
         let mut burst = FIRST_SERIES_PROBES;

@@ -28,7 +28,7 @@ use std::thread::{Builder, JoinHandle};
 /// Time within which the collector notices that it is to end.
 const END_CHECK_INTERVAL: Nanos = Nanos::from_millis(50);
 /// Maximum number of segments that are stored together.
-const MAX_TOGETHER: usize = 64;
+const MAX_SEGMENTS_STORED_TOGETHER: usize = 64;
 /// Segments are stored together until they have this many bytes.
 const SEGMENT_BATCH_BYTES: usize = 16 << 20;
 
@@ -236,7 +236,7 @@ fn take_waiting_segments<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDeliver
     let mut deliveries = Vec::new();
     let mut bytes = 0;
     let mut within = END_CHECK_INTERVAL;
-    while deliveries.len() < MAX_TOGETHER && bytes < SEGMENT_BATCH_BYTES {
+    while deliveries.len() < MAX_SEGMENTS_STORED_TOGETHER && bytes < SEGMENT_BATCH_BYTES {
         let Some(delivery) = incoming.receive_segment(within) else { break };
         // This is checked before the next segment, so a batch exceeds its bound by at most one segment.
         bytes += delivery.body.len();

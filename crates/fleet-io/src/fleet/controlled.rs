@@ -186,7 +186,7 @@ where
             .remark(format_args!("run {} was left unfinished by its controller: ending it", left.run));
         // The nodes are given back even if this fails.
         let ended = self.run_ending().end_and_report_run(left, record, elsewhere, on_event);
-        self.fleet.return_node_leads();
+        self.fleet.release_all_node_leads();
         ended
     }
 
@@ -211,7 +211,7 @@ where
         let user = RunUser { requests: &mut || None, turn: SIGNAL_CHECK_INTERVAL, on_event };
         // The nodes are given back after a failure, too: otherwise an idle controller would keep them.
         let is_last = self.fleet.release_nodes(&leftover, user);
-        self.fleet.return_node_leads();
+        self.fleet.release_all_node_leads();
         if is_last? {
             self.fleet.close_record(run)?;
         }

@@ -8,7 +8,7 @@
 use crate::agent::now;
 use crate::error::{Error, ignore_failure};
 use packetrig_fleet::fabric::{self, RecordStore, StoredRecord};
-use packetrig_fleet::lead::{OwnLead, UncertainLeads, return_leads};
+use packetrig_fleet::lead::{OwnLead, UncertainLeads, release_leads};
 use packetrig_fleet::term::{ControllerIdentity, ControllerTerm, ControllerTermTimes, TermRecord};
 use packetrig_report::NodeName;
 use packetrig_sys::clock;
@@ -56,7 +56,7 @@ impl LeadershipShared {
     fn release_doubtful_leads<R: RecordStore>(&self, records: &mut R) -> Result<(), fabric::Error> {
         let mut doubtful = self.lock_doubtful();
         while let Some(leads) = doubtful.last_mut() {
-            leads.return_uncertain_leads(records, &self.controller)?;
+            leads.release_uncertain_leads(records, &self.controller)?;
             // The entry is removed only now: after a failure it stays for the next attempt.
             doubtful.pop();
         }
@@ -111,7 +111,7 @@ impl FleetLeadership {
         let leads: Vec<OwnLead> = state.leads.extract_if(.., |lead| !kept.contains(&lead.node)).collect();
         // Releasing the leads uses the record store, which may be slow, and `may_commit` must not wait for it.
         drop(state);
-        for OwnLead { node, lead, .. } in return_leads(records, leads.clone()).0 {
+        for OwnLead { node, lead, .. } in release_leads(records, leads.clone()).0 {
             self.queue_lead_return(UncertainLeads { run: lead.run, nodes: [node].into() });
         }
         leads
@@ -194,7 +194,7 @@ fn keep_record_fresh<R: RecordStore>(mut records: R, key: &str, shared: &Leaders
 /// Gives back all leads and removes the record. After a failure, other controllers can take the leads only when
 /// the record is stale.
 fn end_term<R: RecordStore>(records: &mut R, key: &str, leads: Vec<OwnLead>, is_lost: bool) {
-    drop(return_leads(records, leads));
+    drop(release_leads(records, leads));
     if !is_lost {
         ignore_failure(records.remove_record(key));
     }

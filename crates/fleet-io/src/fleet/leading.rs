@@ -75,7 +75,7 @@ where
     ) -> Result<Vec<LeftoverRun>, Error> {
         let led = self.lead_nodes(plan, run, while_blocked);
         if led.is_err() {
-            self.return_node_leads();
+            self.release_all_node_leads();
         }
         led
     }
@@ -108,7 +108,7 @@ where
             };
             if !blocking.is_empty() || settled.is_err() {
                 // These nodes were kept from an earlier run. They are given back: a waiting controller leads no node.
-                self.return_node_leads();
+                self.release_all_node_leads();
                 let leads = leads_of(&select_nodes(&held, &blocking));
                 match self.await_node_availability(held, &blocking, while_blocked)? {
                     HeldNodesDecision::Wait => continue,
@@ -134,7 +134,7 @@ where
         let mut nodes: BTreeSet<NodeName> = places::nodes_of_places(&settlement.places).into_iter().collect();
         nodes.retain(|node| !settlement.absent.contains_key(node));
         let Some(claimed) = self.claim_nodes(run, nodes.clone())? else {
-            self.return_node_leads();
+            self.release_all_node_leads();
             return Ok(None);
         };
         // This comes after the claim, so that nodes which both runs need are never free in between.
@@ -270,7 +270,7 @@ where
     }
 
     /// Gives back the leads of all nodes.
-    pub fn return_node_leads(&mut self) {
+    pub fn release_all_node_leads(&mut self) {
         self.led = None;
         self.give_back_leads_except(&BTreeSet::new());
     }

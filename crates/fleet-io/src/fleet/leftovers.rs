@@ -167,10 +167,10 @@ where
         record: &RunRecord,
         while_unclear: BlockedNodesDecision<'_>,
     ) -> Result<Option<AbandonedRunState>, Error> {
-        self.return_node_leads();
+        self.release_all_node_leads();
         let led = self.lead_nodes_of_unfinished_run(record, while_unclear);
         if led.is_err() {
-            self.return_node_leads();
+            self.release_all_node_leads();
         }
         led
     }

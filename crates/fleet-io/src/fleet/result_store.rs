@@ -15,8 +15,8 @@ use packetrig_fleet::message::StoredWatermark;
 use packetrig_report::{NodeName, RunId, RunReport};
 use packetrig_store::files::PageChoice;
 use packetrig_store::{
-    Error, GatheredPart, KeptRun, ReportSize, RunCatalogue, RunDraft, RunQuota, SegmentBatch, StoreOutcome,
-    StoredRunShare, UnfinishedRun,
+    Error, GatheredPart, ReportSize, RunCatalogue, RunDraft, RunQuota, SegmentBatch, StoreOutcome,
+    StoredRunShare, UnfinishedRun, UnlistedRun,
 };
 use packetrig_sys::clock;
 use serde_json::Value;
@@ -205,7 +205,7 @@ impl RunResultStore {
     pub fn complete_open_reports(&self) -> CompletedReports {
         let slot = self.lock_store();
         let mut completed = CompletedReports::default();
-        let open = slot.catalogue.runs_with_missing_results().unwrap_or_else(|error| {
+        let open = slot.catalogue.list_runs_with_missing_results().unwrap_or_else(|error| {
             completed.failed.push(format!("cannot list the runs with incomplete reports: {error}"));
             Vec::new()
         });
@@ -221,7 +221,7 @@ impl RunResultStore {
     }
 
     /// Ends the current run without a report. Returns the captures and segments that were kept, if there are any.
-    pub fn abandon_run(&self) -> Result<Option<KeptRun>, Error> {
+    pub fn abandon_run(&self) -> Result<Option<UnlistedRun>, Error> {
         let mut slot = self.lock_store();
         let draft = slot.draft.take();
         draft.map_or(Ok(None), |draft| draft.abandon_run(&slot.catalogue))

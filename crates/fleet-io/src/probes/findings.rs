@@ -5,7 +5,7 @@ use packetrig_probe::BudgetExceeded;
 use packetrig_probe::estimate::{NoEstimateReason, RateEstimate};
 use packetrig_probe::series::{ProbeSeries, SeriesSummary, SeriesTimes};
 use packetrig_probe::session::delays::{self, ClockRelation, DirectionDelays, OwnClock, SessionDelays};
-use packetrig_probe::session::sender::{DirectionKnowledge, StampSender};
+use packetrig_probe::session::sender::{SessionFacts, StampSender};
 use packetrig_probe::{ErrorSpread, ProbeRecord, ReleaseSummary};
 use packetrig_probe_io::ask::{ProbeSeriesOutcome, SeriesEndReason};
 use packetrig_probe_io::send::SendOutcome;
@@ -59,7 +59,7 @@ pub(super) fn answered_line_result(
     let records = outcome.series.records();
     let directions = session.map(|session| SessionFindings::from_session(session, records, clock, compares));
     let lost =
-        session.map(StampSender::direction_knowledge).and_then(|told| told.lost_there.zip(told.lost_back));
+        session.map(StampSender::summarize_session).and_then(|told| told.lost_there.zip(told.lost_back));
     ProbeLineResult {
         counts: probe_counts(&summary, line.planned),
         session_lost: lost,
@@ -227,7 +227,7 @@ impl SessionFindings {
     ) -> Self {
         let follow_ups = session.follow_ups();
         // The reflector's own claim about UTC is not used: the report compares the two wall clocks.
-        let told = DirectionKnowledge { is_far_synchronised: true, ..session.direction_knowledge() };
+        let told = SessionFacts { is_far_synchronised: true, ..session.summarize_session() };
         let walls =
             delays::compute_delays(records, follow_ups, &told, &ClockRelation::Utc(clock.own_wall_clock()));
         let exchanges = compares.then(|| {

@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 /// Minimum permitted burst of answers to one address, because delayed probes arrive together.
-const MAX_REFLECTION_BURST: u32 = 100;
+const MIN_REFLECTION_BURST: u32 = 100;
 /// Minimum interval between two answers to one asker, whatever the plan says.
-const LEAST_INTERVAL: Nanos = Nanos::from_micros(100);
+const MIN_ANSWER_INTERVAL: Nanos = Nanos::from_micros(100);
 
 #[derive(Debug)]
 pub(super) struct RunningReflector {
@@ -50,8 +50,8 @@ impl RunningReflector {
             is_stateful: true,
             // A delayed probe and the next one may arrive at half the interval.
             interval: Nanos::new(probes.interval.as_u64() / 2 / u64::from(probes.train.max(1)))
-                .max(LEAST_INTERVAL),
-            burst: MAX_REFLECTION_BURST.max(probes.train.saturating_mul(2)),
+                .max(MIN_ANSWER_INTERVAL),
+            burst: MIN_REFLECTION_BURST.max(probes.train.saturating_mul(2)),
             synchronised_ns: None,
         };
         let askers = port.askers.iter().map(|asker| (asker.address, asker.port)).collect();

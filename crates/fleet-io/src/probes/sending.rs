@@ -14,7 +14,7 @@ use packetrig_probe::method::{EchoMethod, ProbeMethod};
 use packetrig_probe::series::AnswerMeaning;
 use packetrig_probe::session::TimeFormat;
 use packetrig_probe::session::sender::{SessionSettings, StampSender};
-use packetrig_probe_io::ask::{self, AskEvent, AskOptions, ProbeLine, ProbeSeriesOutcome};
+use packetrig_probe_io::ask::{self, AskEvent, ProbeLine, ProbeSeriesOptions, ProbeSeriesOutcome};
 use packetrig_probe_io::listener::PacketListener;
 use packetrig_probe_io::send::{self, ProbeContent, TargetProbesToSend};
 use packetrig_probe_io::trains::{ArrivalRule, TrainSender};
@@ -222,7 +222,7 @@ impl ProbeSenderJob {
         start: MonoTime,
     ) -> Result<SentProbeLines, packetrig_probe_io::Error> {
         let ReadyProbeSender { lines, listener, own_port, about, number } = ready;
-        let clock = clock::realtime_offset();
+        let clock = clock::measure_realtime_offset();
         let own = PortProbeIdentity { port: own_port.port(), about, number };
         let mut methods: Vec<ProbeLineMethod> =
             lines.iter().map(|line| self.build_line_method(line, &own, clock.offset_ns)).collect();
@@ -234,13 +234,13 @@ impl ProbeSenderJob {
             kept.push(SentProbeLine { number, planned: schedule.probes().len() as u64, mechanism });
             asked.push(ProbeLine { way, method: method.borrow_probe_method(), dispatcher, schedule, shift });
         }
-        let options = AskOptions { answer: self.probes.wait, stop: &|| self.must_stop() };
+        let options = ProbeSeriesOptions { answer: self.probes.wait, stop: &|| self.must_stop() };
         let mut listeners: Vec<_> = listener.into_iter().collect();
         let count = &mut |event: AskEvent<'_>| self.state.count_event(&event);
         let outcomes = ask::run_lines_from(start, &mut asked, &mut listeners, options, count)?;
         // `asked` borrows the methods that are read below.
         drop(asked);
-        let clock = SessionClock { before: clock, after: clock::realtime_offset() };
+        let clock = SessionClock { before: clock, after: clock::measure_realtime_offset() };
         Ok(self.line_results(kept, &outcomes, &methods, clock))
     }
 
@@ -326,7 +326,8 @@ impl ProbeSenderJob {
         listener: PacketListener,
         begins: MonoTime,
     ) -> (SentProbeLines, PacketListener) {
-        let method = self.build_line_method(&line, own, clock::realtime_offset().offset_ns).into_boxed();
+        let method =
+            self.build_line_method(&line, own, clock::measure_realtime_offset().offset_ns).into_boxed();
         let ReadyProbeLine { number, way, dispatcher, departures, mechanism, .. } = line;
         let ProbeLineDepartures::Asked(shape) = departures else {
             return (SentProbeLines::default(), listener);

@@ -77,7 +77,7 @@ impl MachineRuns {
         // Opening the ports takes long, and other requests need the catalogue meanwhile, so it is locked only here.
         let catalogue = lock_unpoisoned(&self.catalogue);
         let draft = catalogue.begin_run(options.run.clone(), steered_report_size(document))?;
-        let limits = catalogue.rig_limits_of_kernel(&kernel::kernel_release_name())?;
+        let limits = catalogue.read_rig_limits_of_kernel(&kernel::kernel_release_name())?;
         let options = RunOptions {
             capture_dir: Some(draft.create_capture_directory()?),
             terms: RunTerms { limits, ..options.terms },

@@ -71,7 +71,7 @@ where
             .end_leftover_runs(&leftovers, &mut |_| {});
         if let Err(error) = ended {
             // No other controller could use nodes that stay led without a run.
-            fleet.return_node_leads();
+            fleet.release_all_node_leads();
             return Err(to_machine_failure(&error));
         }
         Ok(fleet.controller().to_owned())
@@ -97,7 +97,7 @@ where
         let begun =
             begin_run(&self.store, &controller, &options, document.text(), steered_report_size(document));
         if let Err(error) = begun {
-            lock_unpoisoned(&self.fleet).return_node_leads();
+            lock_unpoisoned(&self.fleet).release_all_node_leads();
             return Err(to_machine_failure(&error));
         }
         let executor = SharedExecutor(Arc::clone(&self.fleet));
@@ -148,7 +148,7 @@ where
                 }
                 Err(error) => {
                     // A session that failed before its run began has not given its nodes back.
-                    lock_unpoisoned(&self.fleet).return_node_leads();
+                    lock_unpoisoned(&self.fleet).release_all_node_leads();
                     return Err(to_open_failure(error));
                 }
             };

@@ -29,5 +29,8 @@ fn disciplined_clocks_are_compared_through_true_time() {
     assert_eq!((fit.offset_ns, fit.bound), (-100 * 1_000_000_000, Nanos::new(42)));
     assert_eq!(fit.to_local(controller.at), node.at);
     let late = facts(102 * SECOND, 100 * 1_000_000_000, 12);
-    assert_eq!(DisciplinedClock::fit_clocks(&node, &late).unwrap().bound, Nanos::new(42 + MAX_PPB));
+    assert_eq!(
+        DisciplinedClock::fit_clocks(&node, &late).unwrap().bound,
+        Nanos::new(42 + MAX_CLOCK_DRIFT_PPB)
+    );
 }

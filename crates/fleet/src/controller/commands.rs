@@ -7,7 +7,7 @@ use packetrig_units::{MonoTime, Nanos};
 use std::sync::Arc;
 
 /// Time to deliver the plan to one node, when many nodes get it.
-const PLAN_EACH: Nanos = Nanos::from_millis(1);
+const PLAN_DELIVERY_TIME_PER_NODE: Nanos = Nanos::from_millis(1);
 
 impl ControllerMachine {
     /// Repeats the commands that were not answered, if the time for a repetition has come.
@@ -27,7 +27,10 @@ impl ControllerMachine {
             + match (is_urgent, is_long) {
                 (true, _) => self.limits.insist,
                 // The delivery of the plan to many nodes takes a while, and so do their answers.
-                (_, true) => self.limits.repeat.max(Nanos::new(PLAN_EACH.as_u64() * self.peers.len() as u64)),
+                (_, true) => self
+                    .limits
+                    .repeat
+                    .max(Nanos::new(PLAN_DELIVERY_TIME_PER_NODE.as_u64() * self.peers.len() as u64)),
                 (_, false) => self.limits.repeat,
             };
         // Only FINISH needs the totals, and for a large fleet they are a long list.
@@ -41,7 +44,7 @@ impl ControllerMachine {
                 // A stop is never delayed, and a node makes no change before it has started.
                 let first = self.stopping.is_some() || peer.progress < PeerProgress::Confirmed;
                 let wanted = self.next_command_for(peer, &sent).filter(|_| change.is_none() || first);
-                let wanted = wanted.filter(|it| *it != NodeCommand::Query || self.must_be_asked(peer, now));
+                let wanted = wanted.filter(|it| *it != NodeCommand::Query || self.is_query_due(peer, now));
                 wanted.into_iter().chain(change).map(|command| (node.clone(), command))
             })
             .collect();
@@ -61,7 +64,7 @@ impl ControllerMachine {
     }
 
     /// True if the controller must send a QUERY to a node now. A node that reports by itself is asked less often.
-    fn must_be_asked(&self, peer: &ControllerPeer, now: MonoTime) -> bool {
+    fn is_query_due(&self, peer: &ControllerPeer, now: MonoTime) -> bool {
         // Each question is signed, and a fleet may have thousands of nodes. A node that reports is only asked because
         // its last reply may have been lost.
         now >= peer.heard + self.limits.repeat || now >= peer.asked + self.limits.query

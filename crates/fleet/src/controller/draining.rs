@@ -8,12 +8,12 @@ use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 
 /// Maximum length of the drain, as a multiple of the plan's drain time.
-const MAX_DRAINS: u64 = 10;
+const MAX_DRAIN_FACTOR: u64 = 10;
 
 impl ControllerMachine {
     /// Begins to drain, after the last sender is done.
     pub(super) fn begin_draining(&mut self, now: MonoTime) {
-        let longest = Nanos::new(self.limits.drain.as_u64().saturating_mul(MAX_DRAINS));
+        let longest = Nanos::new(self.limits.drain.as_u64().saturating_mul(MAX_DRAIN_FACTOR));
         // The drain takes at least twice the longest delay: the frames that are on their way may be slower than
         // any that was measured.
         let wanted = self.limits.drain.max(self.longest_delay + self.longest_delay).min(longest);

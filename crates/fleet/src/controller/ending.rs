@@ -59,7 +59,7 @@ impl ControllerMachine {
         let until = now + self.limits.stop;
         // The controller waits for a node that may send on its lease until that lease has certainly ended,
         // even if the node does not answer.
-        let until = self.silent_nodes_stopped_at().map_or(until, |quiet| quiet.max(until));
+        let until = self.silent_nodes_stop_time().map_or(until, |quiet| quiet.max(until));
         self.phase = ControllerPhase::Cancelling { until, ending };
         self.broadcast_commands(now);
     }

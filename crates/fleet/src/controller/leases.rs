@@ -68,7 +68,7 @@ impl ControllerMachine {
 
     /// Time at which the last silent node has certainly stopped sending; `None` if every node has reported that it
     /// stopped, or without leases.
-    pub(super) fn silent_nodes_stopped_at(&self) -> Option<MonoTime> {
+    pub(super) fn silent_nodes_stop_time(&self) -> Option<MonoTime> {
         let terms = self.limits.lease?;
         // `granted` is the time of the controller's answer. The node counts from its question, which was earlier, so
         // this is an upper bound.
@@ -77,6 +77,6 @@ impl ControllerMachine {
     }
 
     pub(super) fn have_all_senders_stopped(&self, now: MonoTime) -> bool {
-        self.silent_nodes_stopped_at().is_none_or(|at| now >= at)
+        self.silent_nodes_stop_time().is_none_or(|at| now >= at)
     }
 }

@@ -12,7 +12,7 @@
 //! Invariant: a blocked claim holds no lead. The epoch that it writes is above every epoch of its nodes and
 //! of their leads. It writes a lead only over a value that was free, or that belonged to an ended term.
 
-use super::{HeldLead, NodeLead, OwnLead, return_leads};
+use super::{HeldLead, NodeLead, OwnLead, release_leads};
 use crate::fabric::{Error, RecordStore, RecordWrite, StoredRecord};
 use crate::message::{NodeName, RunId};
 use crate::term::{
@@ -301,7 +301,7 @@ impl LeadClaim {
         let first = self.taken.len().saturating_sub(self.writes_at_once);
         let leads = self.taken.split_off(first);
         let given: Vec<NodeName> = leads.iter().map(|lead| lead.node.clone()).collect();
-        let (left, failure) = return_leads(records, leads);
+        let (left, failure) = release_leads(records, leads);
         for node in given {
             if !left.iter().any(|lead| lead.node == node) {
                 self.with_possible_lead.remove(&node);

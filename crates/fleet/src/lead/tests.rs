@@ -56,7 +56,7 @@ fn taken(claim: &mut LeadClaim, records: &mut LocalRecords, now: MonoTime) -> (u
 }
 
 fn return_units(leads: Vec<OwnLead>, records: &mut LocalRecords) {
-    assert_eq!(return_leads(records, leads), (Vec::new(), None));
+    assert_eq!(release_leads(records, leads), (Vec::new(), None));
 }
 
 fn lead_of(records: &mut LocalRecords, name: &str) -> NodeLead {
@@ -238,7 +238,7 @@ impl LeadActor {
                 let nodes = claim.nodes_with_possible_lead().clone();
                 ActorState::GivesUp(UncertainLeads { run: RunId(self.name.into()), nodes })
             }
-            ActorState::GivesUp(mut leads) => match leads.return_uncertain_leads(&mut records, self.name) {
+            ActorState::GivesUp(mut leads) => match leads.release_uncertain_leads(&mut records, self.name) {
                 Ok(()) => {
                     let own = leads_of(records.0, self.name);
                     assert!(own.is_empty(), "{} has given up and holds {own:?}", self.name);
@@ -261,7 +261,7 @@ impl LeadActor {
             ActorState::Leads(until, leads) if ms >= until => ActorState::GivesBack(leads),
             ActorState::GivesBack(mut leads) => {
                 if let Some(lead) = leads.pop() {
-                    leads.extend(return_leads(&mut records, vec![lead]).0);
+                    leads.extend(release_leads(&mut records, vec![lead]).0);
                     ActorState::GivesBack(leads)
                 } else {
                     self.turns += 1;

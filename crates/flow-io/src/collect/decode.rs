@@ -47,7 +47,7 @@ pub trait RecordOutlet: Send {
 
 /// State of the collector as of the last tick.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KnownState {
+pub(super) struct CollectorSnapshot {
     pub(super) exporters: Vec<ExporterLedger>,
     pub(super) total: SessionCounts,
     pub(super) refused: RefusedMessages,
@@ -88,7 +88,7 @@ impl<O: RecordOutlet> PendingRecords<O> {
             // collector has probably stored these records.
             return self.grouped.count_known_record(&record, now_ns);
         }
-        for new in self.grouped.filter_new(record, now_ns) {
+        for new in self.grouped.keep_unstored_packets(record, now_ns) {
             self.records.entry(exporter).or_default().push(new);
             self.waiting += 1;
         }
@@ -150,7 +150,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
     pub(super) fn decode_until_closed(
         mut self,
         items: &Receiver<IntakeItem>,
-        known: &Mutex<KnownState>,
+        known: &Mutex<CollectorSnapshot>,
     ) -> O {
         loop {
             match items.recv_timeout(Duration::from_nanos(TICK_INTERVAL_NS)) {
@@ -210,7 +210,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         }
     }
 
-    fn emit_flows_and_publish_counts(&mut self, known: &Mutex<KnownState>) {
+    fn emit_flows_and_publish_counts(&mut self, known: &Mutex<CollectorSnapshot>) {
         let began_ns = clock::monotonic_ns();
         let now_ns = collector_clock_ns();
         let Self { collector, gather, pending, .. } = self;
@@ -232,7 +232,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
             + took_ns.saturating_mul(TICK_SHARE_DIVISOR).clamp(TICK_INTERVAL_NS, MAX_TICK_INTERVAL_NS);
     }
 
-    fn snapshot_state(&self) -> KnownState {
+    fn snapshot_state(&self) -> CollectorSnapshot {
         let ended = self.collector.ended_exporters().map(|of| (false, of));
         let here = self.collector.exporters().map(|of| (true, of));
         let exporters = here.chain(ended).map(|(is_here, (exporter, counts, reported))| ExporterLedger {
@@ -244,7 +244,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
             numbers: self.collector.sequence_numbers(exporter).filter(|_| is_here),
             interfaces: if is_here { self.collector.interface_counters(exporter) } else { Vec::new() },
         });
-        KnownState {
+        CollectorSnapshot {
             exporters: exporters.collect(),
             total: self.collector.total_counts(),
             refused: self.collector.refused_messages(),

@@ -16,7 +16,7 @@
 //! sent again are in no account.
 
 use super::dispatch::Dispatcher;
-use super::kept::KeptBatches;
+use super::kept::StandbyBatchStore;
 use super::outbox::WorkerProgress;
 use crate::batch::WorkerBatch;
 use crate::group::{self, GroupRoleHandle};
@@ -48,9 +48,9 @@ const LOSS_RECOVERY_TIME: Nanos = Nanos::from_secs(10);
 #[derive(Debug)]
 pub(super) struct ExportGate {
     role_handle: GroupRoleHandle,
-    kept: KeptBatches,
+    kept: StandbyBatchStore,
     /// The latest batches that another meter has exported.
-    exported: KeptBatches,
+    exported: StandbyBatchStore,
     /// Time for which these batches are kept; 0 if collectors would not recognise repeated records.
     resend_time: Nanos,
     role: GroupRole,
@@ -67,8 +67,8 @@ impl ExportGate {
     ) -> Self {
         Self {
             role_handle: role_handle.clone(),
-            kept: KeptBatches::new(keep_bytes),
-            exported: KeptBatches::new(keep_bytes),
+            kept: StandbyBatchStore::new(keep_bytes),
+            exported: StandbyBatchStore::new(keep_bytes),
             resend_time,
             role: GroupRole::Standby,
             delivery: DeliveryWatch::default(),

@@ -19,13 +19,13 @@ pub(super) struct KeptBatch {
 }
 
 #[derive(Debug)]
-pub(super) struct KeptBatches {
+pub(super) struct StandbyBatchStore {
     batches: VecDeque<KeptBatch>,
     bytes: usize,
     most_bytes: usize,
 }
 
-impl KeptBatches {
+impl StandbyBatchStore {
     pub(super) const fn new(most_bytes: usize) -> Self {
         Self { batches: VecDeque::new(), bytes: 0, most_bytes }
     }
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn kept_batches_pop_oldest_and_track_memory() {
         let batch = |records| WorkerBatch::Records(vec![FlowRecord::default(); records]);
-        let mut kept = KeptBatches::new(3 * RECORD_BYTES);
+        let mut kept = StandbyBatchStore::new(3 * RECORD_BYTES);
         for (at_ns, records) in [(10, 1), (20, 2)] {
             kept.push_batch(at_ns, batch(records));
         }

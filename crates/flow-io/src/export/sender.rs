@@ -10,7 +10,7 @@ use super::deadline::SendDeadline;
 use super::dispatch::BacklogBatch;
 use super::encoder::TargetEncoder;
 use super::transport::{TargetTransport, UnsentMessageReason};
-use super::written::{KeptMessage, WrittenMessages};
+use super::written::{ResendableMessage, UnconfirmedMessageStore};
 use packetrig_flow::export::{ExportMessage, MessageSink};
 use packetrig_flow::{CarriedRecords, LossCause, MeterLedger};
 use packetrig_sys::clock;
@@ -32,11 +32,11 @@ pub(super) struct EncoderOutput {
     transport: TargetTransport,
     account: TargetAccount,
     deadline: SendDeadline,
-    kept: VecDeque<KeptMessage>,
+    kept: VecDeque<ResendableMessage>,
     kept_bytes: usize,
     /// Messages that were written to the connection. If `None`, written messages count as sent and
     /// are never sent again.
-    written: Option<WrittenMessages>,
+    written: Option<UnconfirmedMessageStore>,
     /// The last datagram. An ICMP error of its receiver arrives a little later.
     unsettled: Option<SentMessage>,
     /// True while messages can go out: there is a connection, and it has the templates.
@@ -197,7 +197,7 @@ impl TargetSender {
             self.out.kept_bytes = self.out.kept.iter().map(|kept| kept.bytes.len()).sum();
         }
         // The connection may have broken while the templates were sent.
-        if self.out.begun && !self.has_resent_kept_messages() {
+        if self.out.begun && !self.has_no_sendable_kept_message() {
             self.send_kept();
         }
         self.out.begun
@@ -205,15 +205,16 @@ impl TargetSender {
 
     /// Reports whether no kept message may be sent now. A standby sends only messages that a collector had acknowledged
     /// before it was killed: the other meters assume that these are stored.
-    fn has_resent_kept_messages(&self) -> bool {
+    fn has_no_sendable_kept_message(&self) -> bool {
         let mut kept = self.out.kept.iter();
         if self.backlog.may_send() { kept.next().is_none() } else { !kept.any(|kept| kept.is_repeated) }
     }
 
     /// Reports whether no record is kept that this meter may have to send at its end. A standby may get its
     /// role back, so it waits until another meter has exported the same records.
-    fn has_settled_kept_messages(&self) -> bool {
-        self.has_resent_kept_messages() && (self.out.kept.is_empty() || self.backlog.is_exported_by_others())
+    fn is_kept_queue_settled(&self) -> bool {
+        self.has_no_sendable_kept_message()
+            && (self.out.kept.is_empty() || self.backlog.is_exported_by_others())
     }
 
     fn send_kept(&mut self) {
@@ -236,9 +237,7 @@ impl TargetSender {
     fn send_remaining_and_close(mut self) {
         let now_ns = self.now_ns();
         self.encoder.flush_messages(now_ns, &mut self.out);
-        while !(self.out.deadline.is_past()
-            || self.connect_and_send_kept() && self.has_settled_kept_messages())
-        {
+        while !(self.out.deadline.is_past() || self.connect_and_send_kept() && self.is_kept_queue_settled()) {
             std::thread::sleep(DEADLINE_CHECK_INTERVAL);
         }
         // From here on kept messages are not sent, even if this meter becomes active: each message counts once.
@@ -276,7 +275,7 @@ impl EncoderOutput {
         transport: TargetTransport,
         account: TargetAccount,
         deadline: SendDeadline,
-        written: Option<WrittenMessages>,
+        written: Option<UnconfirmedMessageStore>,
     ) -> Self {
         // Sockets and files need no connection, so messages can go out at once.
         let begun = !matches!(transport, TargetTransport::Stream(_));
@@ -296,7 +295,7 @@ impl EncoderOutput {
 
     /// Reports whether everything that was written has been acknowledged, as far as it can be.
     fn is_confirmed(&self) -> bool {
-        !self.begun || self.written.as_ref().is_none_or(WrittenMessages::is_confirmed)
+        !self.begun || self.written.as_ref().is_none_or(UnconfirmedMessageStore::is_confirmed)
     }
 
     /// Connects if it is time to, and keeps the reason of a failure for the report.
@@ -325,7 +324,7 @@ impl EncoderOutput {
     }
 
     /// Sends a message, or keeps it if there is no connection.
-    fn send_message(&mut self, message: KeptMessage) {
+    fn send_message(&mut self, message: ResendableMessage) {
         if !self.begun {
             return self.keep_message(message);
         }
@@ -345,7 +344,7 @@ impl EncoderOutput {
         }
     }
 
-    fn record_written_message(&mut self, message: KeptMessage) {
+    fn record_written_message(&mut self, message: ResendableMessage) {
         let (carried, own_records) = message.uncounted_records();
         // A message counts as sent only when it is acknowledged: until then another meter may have to send it.
         if let Some(written) = &mut self.written {
@@ -397,14 +396,14 @@ impl EncoderOutput {
         self.begun = false;
         warn!(%why, "connection to the collector broke");
         self.account.note_failure(format!("the connection broke: {why}"));
-        let again: Vec<KeptMessage> =
-            self.written.iter_mut().flat_map(WrittenMessages::take_lost_messages).collect();
+        let again: Vec<ResendableMessage> =
+            self.written.iter_mut().flat_map(UnconfirmedMessageStore::take_lost_messages).collect();
         for message in again {
             self.keep_message(message);
         }
     }
 
-    fn keep_message(&mut self, message: KeptMessage) {
+    fn keep_message(&mut self, message: ResendableMessage) {
         self.kept_bytes += message.bytes.len();
         self.kept.push_back(message);
     }
@@ -420,7 +419,8 @@ impl MessageSink for EncoderOutput {
         // The message is copied only if it has to outlive this call: most messages need not.
         if !self.begun || self.written.is_some() {
             let is_repeated = self.is_repeating;
-            return self.send_message(KeptMessage { is_repeated, ..KeptMessage::from_message(message) });
+            return self
+                .send_message(ResendableMessage { is_repeated, ..ResendableMessage::from_message(message) });
         }
         if let Some(last) = self.unsettled.take() {
             self.count_last_datagram(last);
@@ -433,7 +433,7 @@ impl MessageSink for EncoderOutput {
             Err(UnsentMessageReason::Refused(why)) => self.record_refused_message(carried, &why),
             Err(UnsentMessageReason::Gone(why)) => {
                 self.on_connection_broken(&why);
-                self.keep_message(KeptMessage::from_message(message));
+                self.keep_message(ResendableMessage::from_message(message));
             }
         }
     }

@@ -19,7 +19,7 @@ pub(super) const ACKNOWLEDGED_KEEP_TIME: Nanos = Nanos::from_secs(90);
 
 /// A copy of an encoded message, which is kept until the collector must have stored it.
 #[derive(Clone, Debug)]
-pub(super) struct KeptMessage {
+pub(super) struct ResendableMessage {
     pub(super) bytes: Vec<u8>,
     pub(super) carried: CarriedRecords,
     pub(super) own_records: u64,
@@ -28,7 +28,7 @@ pub(super) struct KeptMessage {
     pub(super) is_repeated: bool,
 }
 
-impl KeptMessage {
+impl ResendableMessage {
     pub(super) fn from_message(message: ExportMessage<'_>) -> Self {
         let ExportMessage { bytes, carried, own_records, step } = message;
         Self { bytes: bytes.to_vec(), carried, own_records, step, is_repeated: false }
@@ -41,18 +41,18 @@ impl KeptMessage {
 }
 
 #[derive(Debug)]
-pub(super) struct WrittenMessages {
+pub(super) struct UnconfirmedMessageStore {
     /// Messages without an acknowledgement, each with the stream offset of its end.
-    waiting: VecDeque<(u64, KeptMessage)>,
+    waiting: VecDeque<(u64, ResendableMessage)>,
     /// Acknowledged messages, each with the time of its acknowledgement.
-    done: VecDeque<(u64, KeptMessage)>,
+    done: VecDeque<(u64, ResendableMessage)>,
     done_bytes: usize,
     most_bytes: usize,
     /// Age up to which acknowledged messages are sent again on a new connection; zero if they are not.
     again: Nanos,
 }
 
-impl WrittenMessages {
+impl UnconfirmedMessageStore {
     pub(super) const fn new(most_bytes: usize, again: Nanos) -> Self {
         Self { waiting: VecDeque::new(), done: VecDeque::new(), done_bytes: 0, most_bytes, again }
     }
@@ -62,7 +62,7 @@ impl WrittenMessages {
         self.most_bytes
     }
 
-    pub(super) fn push_message(&mut self, end: u64, message: KeptMessage) {
+    pub(super) fn push_message(&mut self, end: u64, message: ResendableMessage) {
         self.waiting.push_back((end, message));
     }
 
@@ -76,7 +76,7 @@ impl WrittenMessages {
         &mut self,
         acknowledged: u64,
         now_ns: u64,
-        mut each: impl FnMut(&KeptMessage),
+        mut each: impl FnMut(&ResendableMessage),
     ) {
         // TCP acknowledges in order, so the first message that is not covered ends the search.
         while let Some((_, message)) = self.waiting.pop_front_if(|(end, _)| *end <= acknowledged) {
@@ -102,11 +102,11 @@ impl WrittenMessages {
     }
 
     /// Takes all messages to send on the next connection, in order, because this one is gone.
-    pub(super) fn take_lost_messages(&mut self) -> impl Iterator<Item = KeptMessage> {
+    pub(super) fn take_lost_messages(&mut self) -> impl Iterator<Item = ResendableMessage> {
         // Done messages come before the waiting ones: a collector would have received them in this order.
         self.done_bytes = 0;
         let done = std::mem::take(&mut self.done).into_iter();
-        let done = done.map(|(_, message)| KeptMessage { is_repeated: true, ..message });
+        let done = done.map(|(_, message)| ResendableMessage { is_repeated: true, ..message });
         done.chain(std::mem::take(&mut self.waiting).into_iter().map(|(_, message)| message))
     }
 }
@@ -115,25 +115,25 @@ impl WrittenMessages {
 mod tests {
     use super::*;
 
-    fn message(records: u64) -> KeptMessage {
+    fn message(records: u64) -> ResendableMessage {
         let carried = CarriedRecords { records, packets: 2 * records, bytes: 90 * records };
-        KeptMessage { bytes: vec![7; 100], carried, own_records: 1, step: 1, is_repeated: false }
+        ResendableMessage { bytes: vec![7; 100], carried, own_records: 1, step: 1, is_repeated: false }
     }
 
-    fn numbers(written: &mut WrittenMessages) -> Vec<(u64, bool)> {
+    fn numbers(written: &mut UnconfirmedMessageStore) -> Vec<(u64, bool)> {
         written.take_lost_messages().map(|message| (message.carried.records, message.is_repeated)).collect()
     }
 
     #[test]
     fn broken_connection_returns_possibly_missing_messages() {
-        let mut written = WrittenMessages::new(1 << 20, ACKNOWLEDGED_KEEP_TIME);
+        let mut written = UnconfirmedMessageStore::new(1 << 20, ACKNOWLEDGED_KEEP_TIME);
         for (end, records) in [(100, 1), (200, 0), (300, 2), (400, 3)] {
             written.push_message(end, message(records));
         }
         let mut counted = Vec::new();
         written.confirm_bytes(300, 5, |message| counted.push(message.uncounted_records().0.records));
         assert_eq!((counted, written.is_confirmed()), (vec![1, 0, 2], false));
-        let again: Vec<KeptMessage> = written.take_lost_messages().collect();
+        let again: Vec<ResendableMessage> = written.take_lost_messages().collect();
         let records: Vec<_> =
             again.iter().map(|message| (message.carried.records, message.is_repeated)).collect();
         assert_eq!(records, [(1, true), (2, true), (3, false)]);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn acknowledged_messages_expire_or_are_evicted() {
-        let mut written = WrittenMessages::new(250, ACKNOWLEDGED_KEEP_TIME);
+        let mut written = UnconfirmedMessageStore::new(250, ACKNOWLEDGED_KEEP_TIME);
         for (end, records) in [(100, 1), (200, 2), (300, 3)] {
             written.push_message(end, message(records));
         }
@@ -160,7 +160,7 @@ mod tests {
     /// Packets of SIM, for example: their collector cannot recognise repeated ones.
     #[test]
     fn unrepeatable_message_is_resent_only_if_unacknowledged() {
-        let mut written = WrittenMessages::new(1 << 20, Nanos::ZERO);
+        let mut written = UnconfirmedMessageStore::new(1 << 20, Nanos::ZERO);
         for (end, records) in [(100, 1), (200, 2)] {
             written.push_message(end, message(records));
         }

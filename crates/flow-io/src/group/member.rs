@@ -229,7 +229,7 @@ impl MemberThread {
                 let now = boottime_now();
                 // The datagram may have waited on its way, or in the socket. Until that delay is known, the packet
                 // count of the advertisement proves no loss.
-                let delay = self.transits.excess_delay(sent.meter, sent_ns, now);
+                let delay = self.transits.record_arrival_and_delay(sent.meter, sent_ns, now);
                 advertisement.seen_all_ago += delay.unwrap_or(Nanos::MAX);
                 let outcome = self.election.on_advertisement(&advertisement, now);
                 if outcome == AdvertisementOutcome::Accepted {

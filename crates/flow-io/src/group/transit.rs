@@ -37,7 +37,12 @@ impl TransitDelays {
     /// Returns by how much an advertisement was slower than the fastest one of its sender; `None` if that is not known
     /// yet, or if there are too many senders. The sender's clock is a wall clock. If it is set back, delays look too
     /// long for up to 20 s. If it is set forward, the next advertisement becomes the reference, even a delayed one.
-    pub(super) fn excess_delay(&mut self, meter: u32, sent_ns: u64, received: MonoTime) -> Option<Nanos> {
+    pub(super) fn record_arrival_and_delay(
+        &mut self,
+        meter: u32,
+        sent_ns: u64,
+        received: MonoTime,
+    ) -> Option<Nanos> {
         if self.0.len() >= MAX_SENDERS && !self.0.contains_key(&meter) {
             return None;
         }
@@ -81,7 +86,7 @@ mod tests {
     fn receive(delays: &mut TransitDelays, sent_ms: u64, delay_ms: u64) -> Option<u64> {
         let sent_ns = SENDER_CLOCK + sent_ms * 1_000_000;
         let received = MonoTime::from_nanos((sent_ms + delay_ms) * 1_000_000);
-        delays.excess_delay(1, sent_ns, received).map(|excess| excess.as_u64() / 1_000_000)
+        delays.record_arrival_and_delay(1, sent_ns, received).map(|excess| excess.as_u64() / 1_000_000)
     }
 
     #[test]
@@ -134,7 +139,7 @@ mod tests {
         }
         assert_eq!(receive(&mut delays, 100_000, 1), None);
         for meter in 0..100 {
-            delays.excess_delay(meter, SENDER_CLOCK, MonoTime::from_nanos(SECOND));
+            delays.record_arrival_and_delay(meter, SENDER_CLOCK, MonoTime::from_nanos(SECOND));
         }
         assert_eq!(delays.0.len(), MAX_SENDERS);
     }

@@ -54,22 +54,28 @@ pub fn prometheus_text(report: &LedgerReport) -> String {
     for (name, can_fall, of) in OFFER_STATES {
         let total = if can_fall { "" } else { "_total" };
         let records = format!("output_{name}_records{total}");
-        write_output_metrics(&mut text, &records, "Records by their state.", report, |o| {
+        write_metric_by_output(&mut text, &records, "Records by their state.", report, |o| {
             of(&o.counts).records
         });
         let packets = format!("output_{name}_packets{total}");
-        write_output_metrics(&mut text, &packets, "Packets of records by their state.", report, |o| {
+        write_metric_by_output(&mut text, &packets, "Packets of records by their state.", report, |o| {
             of(&o.counts).packets
         });
     }
     write_loss_metrics(&mut text, report);
-    write_output_metrics(&mut text, "output_messages_total", "Messages sent.", report, |o| o.counts.messages);
-    write_output_metrics(&mut text, "output_bytes_total", "Bytes of messages sent or files.", report, |o| {
-        o.counts.message_bytes
+    write_metric_by_output(&mut text, "output_messages_total", "Messages sent.", report, |o| {
+        o.counts.messages
     });
+    write_metric_by_output(
+        &mut text,
+        "output_bytes_total",
+        "Bytes of messages sent or files.",
+        report,
+        |o| o.counts.message_bytes,
+    );
     for (at, (name, what, _)) in RemovedFiles::default().named_counts().into_iter().enumerate() {
         let help = format!("Outputs: {what}.");
-        write_output_metrics(&mut text, &format!("output_{name}"), &help, report, |o| {
+        write_metric_by_output(&mut text, &format!("output_{name}"), &help, report, |o| {
             o.removed.named_counts()[at].2
         });
     }
@@ -133,7 +139,7 @@ fn write_drop_metrics(text: &mut MetricsText, ledger: &MeterLedger) {
     });
 }
 
-fn write_output_metrics(
+fn write_metric_by_output(
     text: &mut MetricsText,
     name: &str,
     help: &str,

@@ -77,7 +77,8 @@ pub fn open_files(options: &FileOptions) -> Result<FileSources, Error> {
         let feed = FileBlockSource::Shared { blocks: own_blocks, free: free_in.clone() };
         sources.push(FileSource::new(worker, feed, shared.clone()));
     }
-    let distributor = FileDistributor { reader, blocks, free, stop: shared.stop, read: Arc::clone(&read) };
+    let distributor =
+        CaptureFileDistributor { reader, blocks, free, stop: shared.stop, read: Arc::clone(&read) };
     let thread = std::thread::Builder::new().name("meter-reader".into());
     let reader = thread.spawn(move || distributor.distribute_blocks()).map_err(Error::Thread)?;
     Ok(FileSources { sources, read, reader: Some(reader) })
@@ -97,7 +98,7 @@ struct SharedFileReading {
 }
 
 /// The reader thread: fills blocks for several workers.
-struct FileDistributor {
+struct CaptureFileDistributor {
     reader: CaptureReader,
     blocks: Vec<Sender<Arc<PacketBlock>>>,
     free: Receiver<PacketBlock>,
@@ -105,7 +106,7 @@ struct FileDistributor {
     read: Arc<ReadCounts>,
 }
 
-impl FileDistributor {
+impl CaptureFileDistributor {
     fn distribute_blocks(mut self) {
         let mut made = 0;
         loop {

@@ -70,7 +70,7 @@ enum LiveTap {
 }
 
 /// Adds data of the interface to packets: wall-clock time, number, and the longest frame that its link carries.
-struct LiveStamp {
+struct FrameStamper {
     /// Wall clock minus monotonic clock.
     offset_ns: i64,
     input: u16,
@@ -84,7 +84,7 @@ struct LiveStamp {
 /// A ring of an interface.
 pub struct LiveSource {
     tap: LiveTap,
-    stamp: LiveStamp,
+    stamp: FrameStamper,
     delivered: u64,
     interface: SharedInterfaceCounts,
     /// Time at which the ring was closed for new packets.
@@ -145,7 +145,11 @@ fn xdp_tap_options(options: LiveOptions) -> XdpTapOptions {
 
 impl LiveTap {
     /// Gives as many frames or headers as there is room for, and returns their number.
-    fn receive_frames(&mut self, intake: &mut PacketIntake, stamp: &mut LiveStamp) -> Result<usize, Error> {
+    fn receive_frames(
+        &mut self,
+        intake: &mut PacketIntake,
+        stamp: &mut FrameStamper,
+    ) -> Result<usize, Error> {
         let room = intake.free_slots();
         let frame = &mut |frame: RxFrame<'_>| stamp.deliver_frame_to_intake(&frame, intake);
         Ok(match self {
@@ -170,7 +174,7 @@ impl LiveTap {
     }
 }
 
-impl LiveStamp {
+impl FrameStamper {
     /// Gives a frame to the parser, and notes it if this machine sent it.
     fn deliver_frame_to_intake(&mut self, frame: &RxFrame<'_>, intake: &mut PacketIntake) {
         let before = intake.counts().seen;
@@ -212,7 +216,7 @@ impl LiveStamp {
     fn update_offset_if_clock_was_set(&mut self) {
         let offset_ns = clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns()).cast_signed();
         if offset_ns.abs_diff(self.offset_ns) > CLOCK_SET_BACK_THRESHOLD_NS {
-            self.offset_ns = clock::realtime_offset().offset_ns;
+            self.offset_ns = clock::measure_realtime_offset().offset_ns;
         }
     }
 }
@@ -227,7 +231,7 @@ impl LiveSource {
         let mtu = interface.lock().unwrap_or_else(PoisonError::into_inner).mtu;
         let longest = mtu as usize + FRAME_BYTES_BEYOND_MTU;
         let sent = SentCounts::default();
-        let stamp = LiveStamp { offset_ns: offset.offset_ns, input, last_ns: 0, longest, sent };
+        let stamp = FrameStamper { offset_ns: offset.offset_ns, input, last_ns: 0, longest, sent };
         Self { tap, stamp, delivered: 0, interface: interface.clone(), shut_ns: None }
     }
 

@@ -61,7 +61,7 @@ impl WatchedRule {
         Self { rule, windows, active: BTreeMap::new(), raised: 0, left_out: 0 }
     }
 
-    pub(super) fn active_alerts(&self) -> usize {
+    pub(super) fn active_alert_count(&self) -> usize {
         self.active.len()
     }
 
@@ -185,7 +185,7 @@ mod tests {
             judge(&mut rule, 3, &[(1, 900), (2, 100)]),
             [(Raised, 1, 900), (Cleared, 2, 300), (Cleared, 3, 500)]
         );
-        assert_eq!((rule.raised, rule.active_alerts()), (3, 1));
+        assert_eq!((rule.raised, rule.active_alert_count()), (3, 1));
     }
 
     #[test]
@@ -203,6 +203,6 @@ mod tests {
         let mut rule = watched("by = \"src-port\"\nabove = 0");
         let many: Vec<_> = (0..MAX_ACTIVE_ALERTS as u64 + 5).map(|port| (port, 1)).collect();
         assert_eq!(judge(&mut rule, 1, &many).len(), MAX_ACTIVE_ALERTS);
-        assert_eq!((rule.left_out, rule.active_alerts()), (5, MAX_ACTIVE_ALERTS));
+        assert_eq!((rule.left_out, rule.active_alert_count()), (5, MAX_ACTIVE_ALERTS));
     }
 }

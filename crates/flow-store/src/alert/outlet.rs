@@ -24,7 +24,7 @@ const MAX_SHOWN_ANSWER_CHARACTERS: usize = 300;
 
 /// `-` (standard output), `http://HOST:PORT/PATH`, or a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AlertPlace {
+pub enum AlertDestination {
     StandardOutput,
     File(PathBuf),
     Webhook {
@@ -43,7 +43,7 @@ pub enum InvalidAlertPlace {
     Encrypted,
 }
 
-impl FromStr for AlertPlace {
+impl FromStr for AlertDestination {
     type Err = InvalidAlertPlace;
 
     fn from_str(text: &str) -> Result<Self, InvalidAlertPlace> {
@@ -67,7 +67,7 @@ impl FromStr for AlertPlace {
     }
 }
 
-impl fmt::Display for AlertPlace {
+impl fmt::Display for AlertDestination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::StandardOutput => f.write_str("standard output"),
@@ -80,7 +80,7 @@ impl fmt::Display for AlertPlace {
 /// Delivers events to one place.
 #[derive(Debug)]
 pub(super) struct AlertOutlet {
-    place: AlertPlace,
+    place: AlertDestination,
     file: Option<File>,
     /// Lines that are not delivered yet.
     waiting: VecDeque<String>,
@@ -91,12 +91,12 @@ pub(super) struct AlertOutlet {
 }
 
 impl AlertOutlet {
-    pub(super) fn open_place(place: AlertPlace) -> Result<Self, Error> {
+    pub(super) fn open_place(place: AlertDestination) -> Result<Self, Error> {
         let file = match &place {
-            AlertPlace::File(path) => {
+            AlertDestination::File(path) => {
                 Some(private_files::open_to_append(path).map_err(Error::file("write", path))?)
             }
-            AlertPlace::StandardOutput | AlertPlace::Webhook { .. } => None,
+            AlertDestination::StandardOutput | AlertDestination::Webhook { .. } => None,
         };
         Ok(Self {
             place,
@@ -116,7 +116,7 @@ impl AlertOutlet {
         self.waiting.push_back(line.to_owned());
     }
 
-    pub(super) fn waiting_events(&self) -> u64 {
+    pub(super) fn waiting_event_count(&self) -> u64 {
         self.waiting.len() as u64
     }
 
@@ -136,12 +136,12 @@ impl AlertOutlet {
     fn deliver_first(&mut self) -> Result<(), Error> {
         let line = &self.waiting[0];
         match (&self.place, &mut self.file) {
-            (AlertPlace::Webhook { address, path }, _) => post_event(address, path, line),
+            (AlertDestination::Webhook { address, path }, _) => post_event(address, path, line),
             // One write, so that lines of several programs do not mix.
-            (AlertPlace::File(path), Some(file)) => {
+            (AlertDestination::File(path), Some(file)) => {
                 file.write_all(format!("{line}\n").as_bytes()).map_err(Error::file("write", path))
             }
-            (AlertPlace::StandardOutput | AlertPlace::File(_), _) => {
+            (AlertDestination::StandardOutput | AlertDestination::File(_), _) => {
                 let mut output = io::stdout().lock();
                 let written = output.write_all(format!("{line}\n").as_bytes()).and_then(|()| output.flush());
                 written.map_err(Error::network("standard output"))
@@ -177,14 +177,14 @@ mod tests {
     #[test]
     fn alert_places_are_read_as_written() {
         for text in ["alerts.jsonl", "http://127.0.0.1:8080/hook?a=b"] {
-            assert_eq!(text.parse::<AlertPlace>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<AlertDestination>().unwrap().to_string(), text);
         }
-        assert_eq!("-".parse(), Ok(AlertPlace::StandardOutput));
-        assert_eq!("http://host".parse::<AlertPlace>().unwrap().to_string(), "http://host/");
+        assert_eq!("-".parse(), Ok(AlertDestination::StandardOutput));
+        assert_eq!("http://host".parse::<AlertDestination>().unwrap().to_string(), "http://host/");
         for text in ["", "http://", "http:///x", "http://a/b\r\nc", "http://me@a/b", "kafka://a/b"] {
-            assert_eq!(text.parse::<AlertPlace>(), Err(InvalidAlertPlace::Syntax), "{text}");
+            assert_eq!(text.parse::<AlertDestination>(), Err(InvalidAlertPlace::Syntax), "{text}");
         }
-        assert_eq!("https://a/b".parse::<AlertPlace>(), Err(InvalidAlertPlace::Encrypted));
+        assert_eq!("https://a/b".parse::<AlertDestination>(), Err(InvalidAlertPlace::Encrypted));
     }
 
     /// Answers requests one after another, and returns the requests.
@@ -220,9 +220,9 @@ mod tests {
         let said = outlet.deliver_events(now(10)).unwrap_err().to_string();
         assert!(said.contains("503: busy") && said.contains("/hook"), "{said}");
         outlet.deliver_events(now(10)).unwrap();
-        assert_eq!((outlet.waiting_events(), outlet.delivered), (2, 0), "not tried again at once");
+        assert_eq!((outlet.waiting_event_count(), outlet.delivered), (2, 0), "not tried again at once");
         outlet.deliver_events(now(12)).unwrap();
-        assert_eq!((outlet.waiting_events(), outlet.delivered), (0, 2));
+        assert_eq!((outlet.waiting_event_count(), outlet.delivered), (0, 2));
         let requests = server.join().unwrap();
         assert!(requests[0].starts_with("POST /hook HTTP/1.0\r\n"), "{requests:?}");
         let bodies: Vec<_> = requests.iter().map(|request| &request[request.len() - 7..]).collect();
@@ -233,7 +233,7 @@ mod tests {
     fn waiting_events_are_bounded_and_lost_ones_counted() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("alerts.jsonl");
-        let mut outlet = AlertOutlet::open_place(AlertPlace::File(path.clone())).unwrap();
+        let mut outlet = AlertOutlet::open_place(AlertDestination::File(path.clone())).unwrap();
         for number in 0..MAX_WAITING_EVENTS + 3 {
             outlet.add_line(&number.to_string());
         }

@@ -1,7 +1,7 @@
 //! The sink that watches records for alerts. It stores no records, but counts them as stored.
 
 use super::judge::{AlertEvent, WatchedRule};
-use super::outlet::{AlertOutlet, AlertPlace};
+use super::outlet::{AlertDestination, AlertOutlet};
 use super::rules::AlertRules;
 use super::windows::ClosedWindow;
 use crate::columns::ExporterRow;
@@ -27,7 +27,7 @@ const MAX_CLOCK_DIFFERENCE: Nanos = Nanos::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct AlertOptions {
     pub rules: AlertRules,
-    pub places: Vec<AlertPlace>,
+    pub places: Vec<AlertDestination>,
     /// True if records arrive as flows end: windows are judged by the clock. Records of files are judged when all are
     /// read, or earlier if they have too many groups.
     pub is_live: bool,
@@ -84,7 +84,7 @@ impl AlertSink {
             options.rules.rules.iter().map(|rule| WatchedRule::new(Arc::clone(rule), from_ns)).collect();
         if options.is_live {
             let latest_ns = from_ns + MAX_CLOCK_DIFFERENCE.as_u64();
-            rules.iter_mut().for_each(|rule| rule.windows.set_latest(latest_ns));
+            rules.iter_mut().for_each(|rule| rule.windows.limit_record_times(latest_ns));
         }
         let outlets =
             options.places.iter().cloned().map(AlertOutlet::open_place).collect::<Result<_, _>>()?;
@@ -155,7 +155,7 @@ impl AlertSink {
         let counts = self.rules.iter().map(|watched| AlertCounts {
             alert: watched.rule.name.clone(),
             raised: watched.raised,
-            active: watched.active_alerts() as u64,
+            active: watched.active_alert_count() as u64,
             late_records: watched.windows.late_records,
             future_records: watched.windows.future_records,
             left_out: watched.left_out,
@@ -163,8 +163,8 @@ impl AlertSink {
         self.options.counts.publish_counts(counts.collect());
     }
 
-    fn undelivered_events(&self) -> u64 {
-        self.outlets.iter().map(|outlet| outlet.waiting_events() + outlet.lost).sum()
+    fn undelivered_event_count(&self) -> u64 {
+        self.outlets.iter().map(|outlet| outlet.waiting_event_count() + outlet.lost).sum()
     }
 }
 
@@ -184,7 +184,7 @@ impl RecordSink for AlertSink {
             let now_ns = clock::wall_clock_ns();
             let until_ns = now_ns.saturating_sub(self.options.rules.delay.as_u64());
             self.judge_windows(|rule| {
-                rule.windows.set_latest(now_ns + MAX_CLOCK_DIFFERENCE.as_u64());
+                rule.windows.limit_record_times(now_ns + MAX_CLOCK_DIFFERENCE.as_u64());
                 rule.windows.close_until(until_ns)
             });
         }
@@ -204,7 +204,7 @@ impl RecordSink for AlertSink {
             self.judge_windows(|rule| rule.windows.close_all());
         }
         let done = self.deliver_events(None);
-        let undelivered = self.undelivered_events();
+        let undelivered = self.undelivered_event_count();
         let done = done.and(match undelivered {
             0 => Ok(()),
             count => Err(Error::UndeliveredAlerts { count }),

@@ -108,7 +108,7 @@ impl AlertWindows {
     }
 
     /// Sets the latest time that records may have: a record that ends in a later window is not counted.
-    pub(super) fn set_latest(&mut self, at_ns: u64) {
+    pub(super) fn limit_record_times(&mut self, at_ns: u64) {
         self.last = self.number_at(at_ns);
     }
 
@@ -214,7 +214,7 @@ mod tests {
         let closed = bytes_by_window(&windows.close_until(5000 * SECOND));
         assert_eq!(closed, [(10, 0), (100, 5), (101, 0)]);
         assert!(windows.close_until(5000 * SECOND).is_empty());
-        windows.set_latest(6000 * SECOND);
+        windows.limit_record_times(6000 * SECOND);
         windows.add_record(b"a", &record(7000, 7000, 5));
         assert_eq!((windows.future_records, windows.open_groups()), (1, 0));
     }

@@ -4,7 +4,7 @@ use crate::ledgers::newest_ledgers;
 use crate::progress::{KilledCollectorRecords, ProgressFile, StoredProgress};
 use crate::recover::recover_files;
 use crate::sample::{foreign_record, record};
-use crate::scan::{flow_files, scan_records};
+use crate::scan::{list_flow_files, scan_records};
 use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_flow::{FlowRecord, MeterLedger};
 use std::ops::ControlFlow;
@@ -33,7 +33,7 @@ fn store_some(directory: &Path) {
 fn rows_of(directory: &Path) -> Vec<String> {
     let names: Vec<_> = crate::columns::flow_columns().iter().map(|column| column.name).collect();
     let mut rows = Vec::new();
-    let files = flow_files(&[directory.to_owned()]).unwrap();
+    let files = list_flow_files(&[directory.to_owned()]).unwrap();
     scan_records(&files, &FlowFilter::default(), &names, &mut |chunk, selected| {
         for &row in selected {
             let values = names.iter().map(|name| {
@@ -91,7 +91,7 @@ fn joined_rows_are_in_order_of_start() {
     store_some(directory.path());
     compact(directory.path());
     let mut starts = Vec::new();
-    let files = flow_files(&[directory.path().to_owned()]).unwrap();
+    let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
     scan_records(&files, &FlowFilter::default(), &["flowStartNanoseconds"], &mut |chunk, rows| {
         starts.extend(rows.iter().map(|row| chunk.column("flowStartNanoseconds").number_at(*row)));
         ControlFlow::Continue(())
@@ -164,7 +164,7 @@ fn files_of_an_unfinished_replacement_are_not_joined_again() {
 fn compaction_waits_for_readers() {
     let directory = tempfile::tempdir().unwrap();
     store_some(directory.path());
-    let listed = flow_files(&[directory.path().to_owned()]).unwrap();
+    let listed = list_flow_files(&[directory.path().to_owned()]).unwrap();
     std::thread::scope(|scope| {
         let compaction = scope.spawn(|| compact(directory.path()));
         // The new file is written, and takes no place while the list is in use.
@@ -227,7 +227,7 @@ fn files_of_a_running_collector_stay_countable() {
 fn new_file_keeps_the_time_of_its_newest_part() {
     let directory = tempfile::tempdir().unwrap();
     store_some(directory.path());
-    let files = flow_files(&[directory.path().to_owned()]).unwrap();
+    let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
     let newest = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_000_000);
     for (age, file) in files.iter().enumerate() {
         let written = newest - Duration::from_secs(age as u64);
@@ -235,7 +235,7 @@ fn new_file_keeps_the_time_of_its_newest_part() {
     }
     drop(files);
     compact(directory.path());
-    let files = flow_files(&[directory.path().to_owned()]).unwrap();
+    let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
     assert_eq!(files[0].metadata().unwrap().modified().unwrap(), newest);
 }
 
@@ -243,7 +243,7 @@ fn new_file_keeps_the_time_of_its_newest_part() {
 fn large_and_foreign_files_stay() {
     let directory = tempfile::tempdir().unwrap();
     store_some(directory.path());
-    let bytes = flow_files(&[directory.path().to_owned()]).unwrap()[0].metadata().unwrap().len();
+    let bytes = list_flow_files(&[directory.path().to_owned()]).unwrap()[0].metadata().unwrap().len();
     assert_eq!(compact_files(directory.path(), bytes, &|| false).unwrap(), CompactedFiles::default());
     let partition = directory.path().join("flows/date=2026-11-21/hour=13");
     let old = include_bytes!("../scan/records-of-2026-11.parquet");

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::sample::{SECOND, THIRTEEN, address as sample_address, foreign_record, record};
-use crate::scan::{flow_files, open_parquet, scan_records};
+use crate::scan::{list_flow_files, open_parquet, scan_records};
 use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_flow::collect::{FieldPlace, field_place};
 use packetrig_flow::{FlowRecord, REVERSE_ENTERPRISE, TunnelKind, field_name, iana};
@@ -50,7 +50,7 @@ fn stored(records: &[FlowRecord], exporter: [u8; 16]) -> (tempfile::TempDir, Vec
     let mut sink = ParquetSink::new(options).unwrap();
     sink.write_records(records, RecordMaker { exporter, domain: 7 }).unwrap();
     sink.close_sink().1.unwrap();
-    let files = flow_files(&[directory.path().to_owned()]).unwrap();
+    let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
     (directory, files.to_vec())
 }
 

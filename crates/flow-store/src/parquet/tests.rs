@@ -3,7 +3,7 @@ use crate::cells::ColumnCells;
 use crate::columns::flow_columns;
 use crate::filter::FlowFilter;
 use crate::sample::{SECOND, THIRTEEN, address, foreign_record, record, records};
-use crate::scan::{TimeSpan, flow_files, scan_records};
+use crate::scan::{TimeSpan, list_flow_files, scan_records};
 use packetrig_flow::collect::{GroupOptions, GroupedFlows};
 use packetrig_flow::element::ElementValue;
 use packetrig_flow::{CarriedRecords, FlowHalf, FlowRecord};
@@ -24,7 +24,7 @@ fn sink(directory: &Path, change: impl FnOnce(&mut ParquetOptions)) -> ParquetSi
 fn read(directory: &Path) -> Vec<(PathBuf, Vec<Vec<String>>)> {
     let names: Vec<_> = flow_columns().iter().map(|column| column.name).collect();
     let mut files = Vec::new();
-    for file in flow_files(&[directory.to_owned()]).unwrap().iter() {
+    for file in list_flow_files(&[directory.to_owned()]).unwrap().iter() {
         let mut rows = Vec::new();
         scan_records(std::slice::from_ref(file), &FlowFilter::default(), &names, &mut |chunk, _| {
             for row in 0..chunk.rows {
@@ -283,8 +283,12 @@ fn refused_records_of_meters_hold_up_later_ones() {
     fs::create_dir_all(directory.path().join("flows/date=2026-11-21")).unwrap();
     fs::write(partition(directory.path()), "in the way").unwrap();
     let mut groups = GroupedFlows::new(GroupOptions::default(), 0);
-    let mut of_group =
-        |record| groups.filter_new(FlowRecord { history: Some(Box::default()), ..record }, 1).next().unwrap();
+    let mut of_group = |record| {
+        groups
+            .keep_unstored_packets(FlowRecord { history: Some(Box::default()), ..record }, 1)
+            .next()
+            .unwrap()
+    };
     // The first 50 began in the hour that has no place.
     let of_meters: Vec<_> = (3550..3650).map(|number| of_group(record(number))).collect();
     drop(sink.write_records(&of_meters, SOURCE));
@@ -337,7 +341,7 @@ fn only_row_groups_in_the_span_are_read() {
     let mut sink = sink(directory.path(), |options| options.group_rows = 100);
     sink.write_records(&records(1000), SOURCE).unwrap();
     sink.close_sink().1.unwrap();
-    let files = flow_files(&[directory.path().to_owned()]).unwrap();
+    let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
     let span = TimeSpan { from_ns: Some(THIRTEEN + 250 * SECOND), to_ns: Some(THIRTEEN + 300 * SECOND) };
     let mut rows = 0;
     let wanted = ["sourceIPv6Address", "noSuchColumn"];
@@ -357,7 +361,7 @@ fn only_row_groups_in_the_span_are_read() {
 fn invalid_flow_file_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let read = |path: &Path| {
-        flow_files(&[path.to_owned()])
+        list_flow_files(&[path.to_owned()])
             .and_then(|files| {
                 scan_records(&files, &FlowFilter::default(), &["protocolIdentifier"], &mut |_, _| {
                     ControlFlow::Continue(())
@@ -390,7 +394,7 @@ fn begun_at(at_ns: u64) -> FlowRecord {
 
 /// All files below a directory.
 fn count_files(directory: &Path) -> usize {
-    flow_files(&[directory.to_owned()]).unwrap().len()
+    list_flow_files(&[directory.to_owned()]).unwrap().len()
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{
     ExporterProgress, PROGRESS_FILE_PREFIX, PROGRESS_FILE_SUFFIX, ProgressLine, StoredProgress, unix_nanos,
 };
 use crate::filter::FlowFilter;
-use crate::scan::{flow_files, scan_records};
+use crate::scan::{list_flow_files, scan_records};
 use crate::{Error, RecordMaker};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -42,7 +42,7 @@ impl KilledCollectorRecords {
         // Several collectors may have used the directory at the same time. One of the files may count rows
         // from before the latest of these times, and they must not be counted twice.
         if let Some(at_ns) = left.iter().map(|file| file.at_ns).max() {
-            for (maker, more) in records_stored_since(directory, at_ns)? {
+            for (maker, more) in count_records_stored_since(directory, at_ns)? {
                 found.stored.entry(maker).or_default().add_stored_parts(more.records, more.packets);
             }
         }
@@ -96,7 +96,7 @@ fn find_unlocked_files(directory: &Path) -> Result<Vec<UnlockedFile>, Error> {
 
 /// The earliest time at which a collector of the directory, running or killed, had stored all received
 /// records; `None` without such a collector. The clock is that of the file system.
-pub(in super::super) fn oldest_note_ns(directory: &Path) -> Result<Option<u64>, Error> {
+pub(in super::super) fn read_oldest_note_time(directory: &Path) -> Result<Option<u64>, Error> {
     let mut oldest = None;
     for path in progress_files(directory)? {
         let opened = File::open(&path);
@@ -142,11 +142,11 @@ fn read_last_line(file: &File) -> io::Result<(ProgressLine, u64)> {
 }
 
 /// Counts the records in files that are newer than `at_ns`.
-fn records_stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
+fn count_records_stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
     const WANTED_COLUMNS: [&str; 4] =
         ["exporterIPv6Address", "observationDomainId", "packetDeltaCount", "reversePacketDeltaCount"];
     let mut stored = StoredProgress::new();
-    let mut files = match flow_files(&[directory.to_owned()]) {
+    let mut files = match list_flow_files(&[directory.to_owned()]) {
         // A directory without files is new: no record is stored.
         Err(Error::Nothing { .. }) => return Ok(stored),
         files => files?,

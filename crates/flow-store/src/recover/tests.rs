@@ -2,7 +2,7 @@ use super::*;
 use crate::filter::FlowFilter;
 use crate::row_group::RowGroupBlockHead;
 use crate::sample::{SECOND, records};
-use crate::scan::{flow_files, scan_records};
+use crate::scan::{list_flow_files, scan_records};
 use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
@@ -38,7 +38,7 @@ fn left_with(bytes: &[u8]) -> tempfile::TempDir {
 /// Numbers of the flows in the files of a directory, in order.
 fn flow_numbers(directory: &Path) -> Vec<u64> {
     let mut numbers = Vec::new();
-    let Ok(files) = flow_files(&[directory.to_owned()]) else { return numbers };
+    let Ok(files) = list_flow_files(&[directory.to_owned()]) else { return numbers };
     scan_records(&files, &FlowFilter::default(), &["flowId", "packetDeltaCount"], &mut |chunk, rows| {
         for &row in rows {
             let number = u64::MAX - chunk.column("flowId").number_at(row);

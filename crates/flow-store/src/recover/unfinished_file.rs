@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 /// Maximum number of bytes of a row group's footer; a real one has about ten thousand.
-const MAX_FOOTER: u64 = 1 << 20;
+const MAX_ROW_GROUP_FOOTER_LENGTH: u64 = 1 << 20;
 /// Bytes of the length and the magic that end a footer.
 const FOOTER_END_BYTES: usize = 8;
 /// Bytes read at a time.
@@ -106,7 +106,7 @@ impl BlockOffsets {
         let pages_at = at + RowGroupBlockHead::ENCODED_BYTES as u64;
         let footer_at = pages_at.checked_add(head.pages)?;
         let end = footer_at.checked_add(head.footer)?;
-        let is_possible = (FOOTER_END_BYTES as u64..=MAX_FOOTER).contains(&head.footer);
+        let is_possible = (FOOTER_END_BYTES as u64..=MAX_ROW_GROUP_FOOTER_LENGTH).contains(&head.footer);
         is_possible.then_some(Self { head, pages_at, footer_at, end })
     }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::columns::LedgerRow;
 use crate::sample::{SECOND, THIRTEEN, record};
-use crate::scan::flow_files;
+use crate::scan::list_flow_files;
 use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_flow::MeterLedger;
 use std::time::{Duration, SystemTime};
@@ -31,11 +31,16 @@ fn oldest_file_by_latest_record_goes_first() {
     for seconds in [&[0, 300][..], &[200], &[100]] {
         store(directory.path(), seconds);
     }
-    let to_remove = files_to_remove(directory.path(), of_size(total_bytes(directory.path()) - 1)).unwrap();
+    let to_remove =
+        list_files_to_remove(directory.path(), of_size(total_bytes(directory.path()) - 1)).unwrap();
     assert_eq!(to_remove.len(), 1);
     assert_eq!(to_remove[0].latest_ns / SECOND, THIRTEEN / SECOND + 100);
     assert_eq!((to_remove[0].records, to_remove[0].why), (1, "size"));
-    assert_eq!(flow_files(&[directory.path().to_owned()]).unwrap().len(), 3, "a dry run removes nothing");
+    assert_eq!(
+        list_flow_files(&[directory.path().to_owned()]).unwrap().len(),
+        3,
+        "a dry run removes nothing"
+    );
     let removed = remove_old_files(directory.path(), of_size(1)).unwrap();
     assert_eq!((removed.files, removed.records, removed.for_size), (3, 4, 3));
     let flows = directory.path().join("flows");
@@ -46,7 +51,7 @@ fn oldest_file_by_latest_record_goes_first() {
 fn files_of_others_are_counted_but_never_removed() {
     let directory = tempfile::tempdir().unwrap();
     store(directory.path(), &[1]);
-    let partition = flow_files(&[directory.path().to_owned()]).unwrap()[0].parent().unwrap().to_owned();
+    let partition = list_flow_files(&[directory.path().to_owned()]).unwrap()[0].parent().unwrap().to_owned();
     let foreign =
         ["flows-000007.parquet", "notes.txt", ".flows-000009.parquet.partial", "flows-1.parquet.damaged"];
     for name in foreign {
@@ -81,7 +86,7 @@ fn record_times_ahead_do_not_keep_a_file() {
     ahead.forward.last_ns = u64::MAX;
     sink.write_records(&[ahead], RecordMaker::default()).unwrap();
     sink.close_sink().1.unwrap();
-    let path = flow_files(&[directory.path().to_owned()]).unwrap()[0].clone();
+    let path = list_flow_files(&[directory.path().to_owned()]).unwrap()[0].clone();
     let written =
         SystemTime::UNIX_EPOCH + Duration::from_nanos(clock::wall_clock_ns()) - Duration::from_hours(2);
     fs::File::options().write(true).open(path).unwrap().set_modified(written).unwrap();
@@ -133,7 +138,7 @@ fn sink_stays_within_its_limit() {
     done.unwrap();
     assert_eq!((kept.stored.records, kept.lost.records), (20_000, 0), "{kept:?}");
     assert!(kept.removed.files > 5 && kept.removed.records.is_multiple_of(500), "{kept:?}");
-    let left = flow_files(&[directory.path().to_owned()]).unwrap().len() as u64;
+    let left = list_flow_files(&[directory.path().to_owned()]).unwrap().len() as u64;
     // One for each tick, and one more for each hour that a tick's records reach into.
     assert!((40..50).contains(&(left + kept.removed.files)), "{left} {kept:?}");
 }

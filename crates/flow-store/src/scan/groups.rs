@@ -15,7 +15,7 @@ use std::fs::File;
 use std::path::Path;
 
 /// The columns that are read from the row groups of a file.
-pub(super) struct GroupPlaces<'a> {
+pub(super) struct RequestedGroupColumns<'a> {
     pub(super) selection: RowSelection<'a>,
     pub(super) of_filter: Vec<RequestedColumn>,
     pub(super) others: Vec<RequestedColumn>,
@@ -121,7 +121,7 @@ impl GroupReader {
     pub(super) fn open_group(
         group: &dyn RowGroupReader,
         first: RowPlace,
-        places: &GroupPlaces<'_>,
+        places: &RequestedGroupColumns<'_>,
     ) -> ParquetResult<Self> {
         Ok(Self {
             next: first,

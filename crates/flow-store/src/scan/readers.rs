@@ -1,7 +1,7 @@
 //! The reading threads. Each reads a share of the portions, which are whole files, or row groups if there is only one
 //! file.
 
-use super::groups::{GroupPlaces, GroupReader, find_columns};
+use super::groups::{GroupReader, RequestedGroupColumns, find_columns};
 use super::selection::RowSelection;
 use super::{RowChunk, RowPlace, ScanTerms, open_file_if_exists};
 use crate::Error;
@@ -110,7 +110,7 @@ impl ScanShare {
         }
         // A file that was removed since the list was made is no error: collectors remove old files at any time.
         let Some(file) = open_file_if_exists(path)? else { return Ok(()) };
-        let places = GroupPlaces {
+        let places = RequestedGroupColumns {
             selection: request.selection,
             of_filter: find_columns(path, &file, &request.of_filter)?,
             others: find_columns(path, &file, &request.others)?,
@@ -138,7 +138,7 @@ fn read_group(
     path: &Path,
     group: &dyn RowGroupReader,
     first: RowPlace,
-    places: &GroupPlaces<'_>,
+    places: &RequestedGroupColumns<'_>,
     request: &ScanRequest<'_>,
     sink: &mut impl PortionSink,
 ) -> Result<(), ScanReadEnd> {

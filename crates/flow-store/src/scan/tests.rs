@@ -114,7 +114,7 @@ fn null_start_does_not_skip_its_row_group() {
     file(&path, nullable(), &[&holed(false), &holed(true)]);
     let groups = |from_ns, to_ns| read(&path, TimeSpan { from_ns, to_ns }).unwrap().len();
     assert_eq!((groups(None, Some(THIRTEEN)), groups(Some(1), Some(THIRTEEN))), (1, 0));
-    assert_eq!(flow_start_range(std::slice::from_ref(&path)).unwrap(), Some((THIRTEEN, THIRTEEN + 9)));
+    assert_eq!(read_flow_start_range(std::slice::from_ref(&path)).unwrap(), Some((THIRTEEN, THIRTEEN + 9)));
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! each list, so its change is at most [`CompareAnswer::uncompared_rate`].
 
 use super::counter::CountedGroups;
-use super::listed::{ListedGroups, sums_of_groups};
+use super::listed::{ListedGroups, sum_listed_groups_in_total};
 use super::{GroupSum, GroupTotals, MAX_GROUPS, TopOrder, TopQuestion, count_groups};
 use crate::Error;
 use crate::filter::FlowFilter;
@@ -191,7 +191,8 @@ fn sums_on_both_sides(
         }
         let ComparedSide { files, filter, .. } = sides[side];
         let grouping = &question.grouping;
-        let found = sums_of_groups(&ListedGroups { terms, files, filter, grouping, keys: &unknown })?;
+        let found =
+            sum_listed_groups_in_total(&ListedGroups { terms, files, filter, grouping, keys: &unknown })?;
         answer.files_have_changed |= found.scanned != answer.totals[side];
         for (key, has) in unknown.into_iter().zip(found.sums) {
             sums.entry(key).or_default()[side] = Some(has.sum);

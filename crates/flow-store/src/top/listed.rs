@@ -46,7 +46,7 @@ pub(super) struct ListedSums<T> {
 }
 
 /// The sum of each listed group over the records that a filter selects.
-pub(super) fn sums_of_groups(groups: &ListedGroups<'_>) -> Result<ListedSums<GroupSum>, Error> {
+pub(super) fn sum_listed_groups_in_total(groups: &ListedGroups<'_>) -> Result<ListedSums<GroupSum>, Error> {
     let none = vec![GroupSum::default(); groups.keys.len()];
     let ListedSums { sums: counted, scanned } = sum_listed_groups(groups, &none, |sums, place, has| {
         sums[place].add_sum(has);
@@ -59,7 +59,7 @@ pub(super) fn sums_of_groups(groups: &ListedGroups<'_>) -> Result<ListedSums<Gro
 }
 
 /// Sums each listed group per time step. A flow counts in the step in which it began.
-pub(super) fn series_of_groups(
+pub(super) fn sum_listed_groups_by_step(
     groups: &ListedGroups<'_>,
     steps: TimeSteps,
 ) -> Result<ListedSums<Vec<GroupTotals>>, Error> {

@@ -1,6 +1,6 @@
 //! How the largest groups change over time.
 
-use super::listed::{ListedGroups, ListedSums, TimeSteps, series_of_groups};
+use super::listed::{ListedGroups, ListedSums, TimeSteps, sum_listed_groups_by_step};
 use super::{GroupTotals, MAX_GROUPS, TopAnswer, TopQuestion, build_top_answer, count_groups};
 use crate::Error;
 use crate::filter::FlowFilter;
@@ -53,7 +53,7 @@ pub fn top_series(
     let steps = time_steps_between(counted.total.first_ns, counted.total.last_ns, step)?;
     let keys: Vec<_> = counted.largest.iter().map(|(key, _)| key.clone()).collect();
     let listed = ListedGroups { terms: &terms, files, filter, grouping: &question.grouping, keys: &keys };
-    let ListedSums { sums: mut series, scanned } = series_of_groups(&listed, steps)?;
+    let ListedSums { sums: mut series, scanned } = sum_listed_groups_by_step(&listed, steps)?;
     counted.has_changed |= scanned != counted.total;
     // A record counts in the step of its start, so the steps after the last start are empty, although flows last
     // longer.

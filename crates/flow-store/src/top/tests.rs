@@ -1,6 +1,6 @@
 use super::*;
 use crate::sample::{address, record, records};
-use crate::scan::flow_files;
+use crate::scan::list_flow_files;
 use crate::totals::flow_totals;
 use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_flow::FlowRecord;
@@ -10,7 +10,7 @@ fn stored(records: &[FlowRecord]) -> (tempfile::TempDir, Vec<PathBuf>) {
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
     sink.write_records(records, RecordMaker::default()).unwrap();
     sink.close_sink().1.unwrap();
-    let files = flow_files(&[directory.path().to_owned()]).unwrap();
+    let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
     (directory, files.to_vec())
 }
 
@@ -25,7 +25,8 @@ fn sums(top: &TopAnswer) -> Vec<(Vec<GroupValue>, GroupTotals)> {
 #[test]
 fn senders_and_receivers_count_their_own_half() {
     let (_directory, files) = stored(&[record(0), record(3), record(6)]);
-    let top = |by| top_groups(&files, &FlowFilter::default(), &question(by, TopOrder::Packets, 10)).unwrap();
+    let top =
+        |by| find_top_groups(&files, &FlowFilter::default(), &question(by, TopOrder::Packets, 10)).unwrap();
     // Records 0, 3 and 6 have 1, 4 and 7 packets forward to one address, and 0, 6 and 12 back.
     let sum = |flows, packets| GroupTotals { flows, packets, bytes: packets * 100 };
     let at = |number, flows, packets| (vec![GroupValue::Address(address(number))], sum(flows, packets));
@@ -46,7 +47,8 @@ fn senders_and_receivers_count_their_own_half() {
 fn addresses_are_grouped_by_network() {
     let (_directory, files) = stored(&[record(0), record(3), record(6)]);
     let networks = |by: &str| -> Vec<_> {
-        let top = top_groups(&files, &FlowFilter::default(), &question(by, TopOrder::Packets, 10)).unwrap();
+        let top =
+            find_top_groups(&files, &FlowFilter::default(), &question(by, TopOrder::Packets, 10)).unwrap();
         let text = |value: &GroupValue| match value {
             GroupValue::Network(network) => network.to_string(),
             other => panic!("{other:?}"),
@@ -75,7 +77,7 @@ fn top_groups_combine_fields_and_drop_small_ones() {
     let packets = |top: &TopAnswer| {
         sums(top).into_iter().map(|(values, sum)| (values, sum.packets)).collect::<Vec<_>>()
     };
-    let all = top_groups(&files, &FlowFilter::default(), &asked).unwrap();
+    let all = find_top_groups(&files, &FlowFilter::default(), &asked).unwrap();
     let expected = [
         (values(9999, 40_006), 12),
         (values(6, 443), 7),
@@ -85,9 +87,9 @@ fn top_groups_combine_fields_and_drop_small_ones() {
     ];
     assert_eq!(packets(&all), expected);
     asked.least_packets = 5;
-    assert_eq!(packets(&top_groups(&files, &FlowFilter::default(), &asked).unwrap()), expected[..3]);
+    assert_eq!(packets(&find_top_groups(&files, &FlowFilter::default(), &asked).unwrap()), expected[..3]);
     asked.least_bytes = 701;
-    let few = top_groups(&files, &FlowFilter::default(), &asked).unwrap();
+    let few = find_top_groups(&files, &FlowFilter::default(), &asked).unwrap();
     assert_eq!((packets(&few), few.total, few.groups_seen), (expected[..1].to_vec(), all.total, 5));
 }
 
@@ -96,7 +98,10 @@ fn top_groups_combine_fields_and_drop_small_ones() {
 fn rates_are_those_of_the_whole_group() {
     let (_directory, files) = stored(&[record(3), record(6)]);
     let ask = |order| {
-        top_groups(&files, &FlowFilter::default(), &question("dst-port", order, 1)).unwrap().groups.remove(0)
+        find_top_groups(&files, &FlowFilter::default(), &question("dst-port", order, 1))
+            .unwrap()
+            .groups
+            .remove(0)
     };
     // From second 3 to second 6, and 1500 ns: 11 packets of 100 bytes to port 443.
     let all = ask(TopOrder::Duration);
@@ -130,7 +135,7 @@ fn biflow_and_uniflow_records_have_equal_top_talkers() {
         {
             let filter: FlowFilter = filter.parse().unwrap();
             let ask =
-                |files| sums(&top_groups(files, &filter, &question(by, TopOrder::Bytes, 1000)).unwrap());
+                |files| sums(&find_top_groups(files, &filter, &question(by, TopOrder::Bytes, 1000)).unwrap());
             assert_eq!(ask(&two_way), ask(&one_way), "{by} {filter:?}");
         }
     }
@@ -143,9 +148,9 @@ fn abandoned_query_ends_and_removed_file_is_skipped() {
     let terms = ScanTerms { readers: 1, is_given_up: &|| true };
     let given_up = top_groups_with(&terms, &files, &FlowFilter::default(), &asked);
     assert!(matches!(given_up, Err(Error::GivenUp)), "{given_up:?}");
-    let whole = top_groups(&files, &FlowFilter::default(), &asked).unwrap();
+    let whole = find_top_groups(&files, &FlowFilter::default(), &asked).unwrap();
     files.push(files[0].with_file_name("removed.parquet"));
-    assert_eq!(top_groups(&files, &FlowFilter::default(), &asked).unwrap(), whole);
+    assert_eq!(find_top_groups(&files, &FlowFilter::default(), &asked).unwrap(), whole);
     assert_eq!(flow_totals(&files, &FlowFilter::default(), None).unwrap().records, 2000);
 }
 
@@ -217,7 +222,7 @@ fn sampled_records_are_counted_and_rates_have_decimals() {
     let sampled = FlowRecord { sampling: 100, ..record(3) };
     let (_directory, files) = stored(&[record(0), sampled]);
     let asked = question("protocol", TopOrder::Packets, 10);
-    let top = top_groups(&files, &FlowFilter::default(), &asked).unwrap();
+    let top = find_top_groups(&files, &FlowFilter::default(), &asked).unwrap();
     let counts: Vec<_> = top.groups.iter().map(|group| group.has.sampled_records).collect();
     assert_eq!((counts.iter().sum::<u64>(), top.total.sampled_records), (1, 1));
     assert_eq!(flow_totals(&files, &FlowFilter::default(), None).unwrap().sampled_records, 1);
@@ -259,7 +264,7 @@ fn files_that_change_between_two_scans_are_noticed() {
 fn filters_are_kept() {
     let (_directory, files) = stored(&records(1000));
     let flows = |filter: &FlowFilter| {
-        top_groups(&files, filter, &question("exporter", TopOrder::Packets, 1)).unwrap().total.sum.flows
+        find_top_groups(&files, filter, &question("exporter", TopOrder::Packets, 1)).unwrap().total.sum.flows
     };
     let of = |text: &str| flows(&text.parse().unwrap());
     // Every third record is a first part.

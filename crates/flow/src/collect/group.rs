@@ -22,7 +22,7 @@ mod rows;
 mod side;
 mod times;
 
-pub use counts::{GroupCounts, GroupSwitch, MeterPart};
+pub use counts::{GroupCounts, GroupSwitch, MeterCounts};
 
 use crate::history::{FlowHistory, RecordClaim, RecordOriginMark};
 use crate::membership::GroupMembership;
@@ -139,7 +139,7 @@ impl GroupedFlows {
     }
 
     /// Records that another process of this collector has already handed out this record, so that it is not handed out again.
-    pub fn recall_record(&mut self, mut record: FlowRecord, now_ns: u64) {
+    pub fn restore_stored_record(&mut self, mut record: FlowRecord, now_ns: u64) {
         if let Some(history) = record.history.take() {
             self.forget_old_flows(now_ns);
             self.newest_ns = self.newest_ns.max(record.last_ns());
@@ -150,7 +150,7 @@ impl GroupedFlows {
     /// Takes a record. Returns it with only the packets that are not stored yet, and records of earlier packets to
     /// which it gave a position. A record without a history is returned unchanged. `now_ns` is of a clock that is
     /// never set.
-    pub fn filter_new(
+    pub fn keep_unstored_packets(
         &mut self,
         mut record: FlowRecord,
         now_ns: u64,

@@ -4,7 +4,7 @@ use super::MalformedMessage;
 use super::draft::MessageTime;
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
-use super::sequence::{MessageClaim, message_fingerprint};
+use super::sequence::{MessageHeaderFacts, message_fingerprint};
 use super::session::{ExportSession, SessionMessage};
 use super::template::{FieldName, FieldSpecifier};
 
@@ -47,7 +47,7 @@ pub(super) fn decode_message(
     // All sets are measured before any is used: of a truncated message, no set is used.
     let has_data = check_message_sets(reader)?;
     let moment = MessageTime { sent_ns: u64::from(header.sent_s) * 1_000_000_000, ..MessageTime::default() };
-    let claim = MessageClaim {
+    let claim = MessageHeaderFacts {
         number: header.number,
         fingerprint: message_fingerprint(bytes),
         sent_s: header.sent_s,

@@ -5,7 +5,7 @@ use super::draft::{MessageTime, RecordDraft};
 use super::meaning::{FieldMeaning, FieldRank, TimeNotation};
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
-use super::sequence::{MessageClaim, message_fingerprint};
+use super::sequence::{MessageHeaderFacts, message_fingerprint};
 use super::session::ExportSession;
 use super::template::TemplateField;
 
@@ -55,7 +55,7 @@ pub(super) fn decode_message(
         uptime_ms: Some(header.uptime_ms),
         boot_ms: None,
     };
-    let claim = MessageClaim {
+    let claim = MessageHeaderFacts {
         number: header.number,
         fingerprint: message_fingerprint(bytes),
         sent_s: header.sent_s,

@@ -5,7 +5,7 @@ use super::draft::MessageTime;
 use super::ipfix::{FIRST_DATA_SET_ID, ReceivedSet, read_next_set};
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
-use super::sequence::{MessageClaim, message_fingerprint};
+use super::sequence::{MessageHeaderFacts, message_fingerprint};
 use super::session::{ExportSession, SessionMessage};
 use super::template::{FieldName, FieldSpecifier};
 
@@ -49,11 +49,11 @@ pub(super) fn decode_message(
         uptime_ms: Some(header.uptime_ms),
         boot_ms: None,
     };
-    let claim = MessageClaim {
+    let claim = MessageHeaderFacts {
         number: header.number,
         fingerprint: message_fingerprint(bytes),
         sent_s: header.sent_s,
-        ..MessageClaim::default()
+        ..MessageHeaderFacts::default()
     };
     let Some(mut message) = session.open_message(claim, moment, now_ns, out) else { return Ok(()) };
     let result = decode_sets(session, reader, &mut message, out);

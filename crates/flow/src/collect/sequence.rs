@@ -62,7 +62,7 @@ impl MessagePlace {
 
 /// Properties that the header of a message states.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct MessageClaim {
+pub(super) struct MessageHeaderFacts {
     pub(super) number: u32,
     /// Hash of the message; it differs between messages of different content.
     pub(super) fingerprint: u64,
@@ -93,7 +93,7 @@ impl NumberGap {
 
 /// Missing units from a number on that may be in sets which could not be read.
 #[derive(Clone, Copy, Debug)]
-struct UncertainUnitRange {
+struct UndecodedUnitRange {
     from: u32,
     amount: u32,
 }
@@ -117,7 +117,7 @@ pub(super) struct MessageSequence {
     recent: VecDeque<RecentMessage>,
     /// Maximum number of units after `next` that may have been in sets which could not be read.
     unread: u32,
-    suspects: VecDeque<UncertainUnitRange>,
+    suspects: VecDeque<UndecodedUnitRange>,
     old_run: u32,
     missing: u64,
     /// Units of suspects that are forgotten: they still count as untold.
@@ -140,18 +140,18 @@ impl MessageSequence {
     }
 
     /// Units that are missing and cannot be in sets that could not be read.
-    pub(super) fn lost_units(&self) -> u64 {
-        self.missing.saturating_sub(self.unreported_units())
+    pub(super) fn certainly_lost_units(&self) -> u64 {
+        self.missing.saturating_sub(self.untold_units())
     }
 
     /// Units that may be in sets that could not be read.
-    pub(super) fn unreported_units(&self) -> u64 {
+    pub(super) fn untold_units(&self) -> u64 {
         self.untold + self.suspects.iter().map(|suspect| u64::from(suspect.amount)).sum::<u64>()
     }
 
     /// Finds the position of a message relative to earlier messages. If the message is to be decoded,
     /// [`Self::complete_message`] must follow.
-    pub(super) fn judge_message(&mut self, claim: MessageClaim) -> MessagePlace {
+    pub(super) fn judge_message(&mut self, claim: MessageHeaderFacts) -> MessagePlace {
         let place = self.find_message_place(claim);
         self.old_run = if place == MessagePlace::Old { self.old_run + 1 } else { 0 };
         if !place.is_wanted() {
@@ -179,7 +179,7 @@ impl MessageSequence {
                 // not fill them.
                 self.gaps.clear();
                 self.forgotten = 0;
-                self.untold = self.unreported_units();
+                self.untold = self.untold_units();
                 self.suspects.clear();
             }
             self.next = claim.number;
@@ -188,7 +188,7 @@ impl MessageSequence {
         self.skip_units(ahead, unread)
     }
 
-    fn find_message_place(&self, claim: MessageClaim) -> MessagePlace {
+    fn find_message_place(&self, claim: MessageHeaderFacts) -> MessagePlace {
         let ahead = claim.number.wrapping_sub(self.next);
         // The uptime is stronger evidence than the numbers, which may fit by chance after a restart.
         if claim.rebooted {
@@ -230,7 +230,7 @@ impl MessageSequence {
     }
 
     /// Returns whether a message may have been sent before the first one that was received.
-    const fn may_precede_first_message(&self, claim: MessageClaim) -> bool {
+    const fn may_precede_first_message(&self, claim: MessageHeaderFacts) -> bool {
         let before = self.first.wrapping_sub(claim.number);
         let Some(seconds) = self.first_sent_s.checked_sub(claim.sent_s) else { return false };
         let is_plausible = before as u64 <= (seconds as u64 + 1) * MAX_PER_SECOND;
@@ -252,7 +252,7 @@ impl MessageSequence {
         self.missing += u64::from(until.wrapping_sub(from));
         self.remember_gap(NumberGap { from, until });
         if untold > 0 {
-            self.suspects.push_back(UncertainUnitRange { from, amount: untold });
+            self.suspects.push_back(UndecodedUnitRange { from, amount: untold });
         }
         if self.suspects.len() > MAX_REMEMBERED_GAPS
             && let Some(oldest) = self.suspects.pop_front()

@@ -9,7 +9,7 @@ use super::draft::{FinishedRecord, MessageTime, RecordDraft};
 use super::memory::map_memory_bytes;
 use super::options::{ExporterFacts, ReportedLosses};
 use super::received::{ReceivedMessage, SessionOptions};
-use super::sequence::{MessageClaim, MessagePlace, MessageSequence};
+use super::sequence::{MessageHeaderFacts, MessagePlace, MessageSequence};
 use super::sflow::SflowState;
 use super::template::SessionTemplates;
 use super::waiting::WaitingSets;
@@ -118,8 +118,8 @@ impl ExportSession {
         };
         self.counts.malformed += u64::from(result.is_err());
         // These two counts may decrease, because late messages fill gaps. So they are copied after every message.
-        self.counts.lost = self.sequence.lost_units();
-        self.counts.untold = self.sequence.unreported_units();
+        self.counts.lost = self.sequence.certainly_lost_units();
+        self.counts.untold = self.sequence.untold_units();
         result
     }
 
@@ -178,12 +178,12 @@ impl ExportSession {
     /// templates, waiting data and samplers. `None` if the message is not to be decoded.
     pub(super) fn open_message(
         &mut self,
-        claim: MessageClaim,
+        claim: MessageHeaderFacts,
         moment: MessageTime,
         now_ns: u64,
         out: &mut impl FnMut(ReceivedMessage),
     ) -> Option<SessionMessage> {
-        let claim = MessageClaim { rebooted: self.is_rebooted(&moment), ..claim };
+        let claim = MessageHeaderFacts { rebooted: self.is_rebooted(&moment), ..claim };
         let place = self.sequence.judge_message(claim);
         match place {
             MessagePlace::InOrder | MessagePlace::Late => {}

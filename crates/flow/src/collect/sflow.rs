@@ -23,7 +23,7 @@ use super::draft::MessageTime;
 use super::memory::map_memory_bytes;
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
-use super::sequence::{MessageClaim, message_fingerprint};
+use super::sequence::{MessageHeaderFacts, message_fingerprint};
 use super::session::ExportSession;
 use crate::packet::mapped_address;
 use counters::InterfaceTable;
@@ -121,7 +121,7 @@ pub(super) fn decode_datagram(
         uptime_ms: Some(header.uptime_ms),
         boot_ms: None,
     };
-    let claim = MessageClaim {
+    let claim = MessageHeaderFacts {
         number: header.number,
         fingerprint: message_fingerprint(bytes),
         // The agent's own clock is used: the arrival time cannot tell a late datagram from one after a restart.

@@ -5,7 +5,7 @@ use super::draft::MessageTime;
 use super::options::ReportedLosses;
 use super::reader::low_u32;
 use super::received::ReceivedMessage;
-use super::sequence::{MessageClaim, message_fingerprint};
+use super::sequence::{MessageHeaderFacts, message_fingerprint};
 use super::session::ExportSession;
 use crate::sim::{HEADER, SimDecoder, SimItem, item};
 
@@ -20,7 +20,7 @@ pub(super) fn decode_message(
         return Err(MalformedMessage::Length { said: header.length.into(), found: bytes.len() });
     }
     let moment = MessageTime { sent_ns: header.base_ns, ..MessageTime::default() };
-    let claim = MessageClaim {
+    let claim = MessageHeaderFacts {
         // Gaps are far shorter than the range of 32 bits.
         number: low_u32(header.event_sequence),
         fingerprint: message_fingerprint(bytes),

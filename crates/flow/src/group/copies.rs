@@ -44,12 +44,12 @@ pub(super) struct CopyDifferenceWatch {
     /// Own counts, oldest first.
     earlier: VecDeque<PacketCount>,
     peers: BTreeMap<u32, PeerCopy>,
-    loss: Option<FoundLoss>,
+    loss: Option<CopyLoss>,
 }
 
 /// Packets that other members have and this member does not.
 #[derive(Clone, Copy, Debug)]
-struct FoundLoss {
+struct CopyLoss {
     own_packets: u64,
     /// True if the other parts of the meter know this.
     is_noted: bool,
@@ -98,7 +98,7 @@ impl CopyDifferenceWatch {
         remember_packet_count(&mut self.earlier, count);
         let is_lost = self.peers.values_mut().fold(false, |is_lost, peer| is_lost | peer.shows_loss(&count));
         if is_lost && self.loss.is_none() {
-            self.loss = Some(FoundLoss { own_packets: count.packets, is_noted: false });
+            self.loss = Some(CopyLoss { own_packets: count.packets, is_noted: false });
         }
     }
 

@@ -10,7 +10,7 @@ use super::{clamp_length, ipv4_mapped};
 use crate::{PacketInfo, flags};
 
 /// Bytes of a record of an IPv4 packet, and of an IPv6 packet.
-pub const RECORD_LENGTHS: [usize; 2] = [40, 64];
+pub const UNIFIED_RECORD_LENGTHS: [usize; 2] = [40, 64];
 
 /// Bytes before the addresses. Numbers are in the machine's own order.
 const RECORD_HEAD_BYTES: usize = 32;
@@ -91,9 +91,9 @@ mod tests {
     #[test]
     fn unified_record_fields_match_program_layout() {
         let at = layout();
-        assert_eq!([at["HEADER_V4"], at["HEADER_V6"]], RECORD_LENGTHS);
+        assert_eq!([at["HEADER_V4"], at["HEADER_V6"]], UNIFIED_RECORD_LENGTHS);
         assert_eq!(at["addresses"], RECORD_HEAD_BYTES);
-        for (version, length) in [(4, RECORD_LENGTHS[0]), (6, RECORD_LENGTHS[1])] {
+        for (version, length) in [(4, UNIFIED_RECORD_LENGTHS[0]), (6, UNIFIED_RECORD_LENGTHS[1])] {
             let record = record(version, length, &at);
             let mut packet = PacketInfo::default();
             assert!(read_record(&record, 60, 1, 2, &mut packet));
@@ -118,9 +118,13 @@ mod tests {
     fn malformed_unified_record_is_refused() {
         let at = layout();
         let mut packet = PacketInfo::default();
-        for (version, length) in
-            [(6, RECORD_LENGTHS[0]), (4, RECORD_LENGTHS[1]), (5, RECORD_LENGTHS[0]), (4, 31), (4, 41)]
-        {
+        for (version, length) in [
+            (6, UNIFIED_RECORD_LENGTHS[0]),
+            (4, UNIFIED_RECORD_LENGTHS[1]),
+            (5, UNIFIED_RECORD_LENGTHS[0]),
+            (4, 31),
+            (4, 41),
+        ] {
             assert!(!read_record(&record(version, length, &at), 60, 1, 2, &mut packet), "{version} {length}");
         }
     }

@@ -30,7 +30,7 @@ const IDLE_TIMEOUT_TOLERANCE_NS: u64 = 500_000_000;
 
 /// Parts that a meter must see whole until other meters recognise a flow that was already running. One is not enough:
 /// meters whose clocks differ may choose different landmarks in it.
-const STRANGE_PARTS: u8 = 2;
+const PARTS_UNTIL_RECOGNISED: u8 = 2;
 
 /// Directions are in the order of ends, not in that of the first packet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,7 +133,7 @@ impl FlowHistories {
             since_ns: at_ns,
             losses: self.losses,
             awaits_first: [!is_strange; 2],
-            strange_parts: if is_strange { STRANGE_PARTS } else { 0 },
+            strange_parts: if is_strange { PARTS_UNTIL_RECOGNISED } else { 0 },
             ..SlotHistory::default()
         };
     }
@@ -264,7 +264,7 @@ impl FlowHistories {
             since_ns: at_ns,
             phase: history.phase,
             losses: self.losses,
-            strange_parts: STRANGE_PARTS,
+            strange_parts: PARTS_UNTIL_RECOGNISED,
             ..Default::default()
         };
     }

@@ -110,7 +110,7 @@ impl<H: MemoryHints> FlowTable<H> {
             let Some(due) = self.wheel.earliest_timer(TimerReason::Silence) else { break };
             let slot = due.slot;
             self.prefetch_next_candidate(slot);
-            silent = Some(silent.map_or(slot, |one| self.longer_silent_of(one, slot)));
+            silent = Some(silent.map_or(slot, |one| self.pick_longer_silent(one, slot)));
             let timer = self.limits.timer_setting(&self.hot[slot as usize]);
             // No packet came since its timer was set, so among such flows it has been silent longest, to one tick.
             if timer.wait == TimerReason::Silence && timer.tick <= due.tick {
@@ -127,11 +127,11 @@ impl<H: MemoryHints> FlowTable<H> {
     fn find_most_silent_of_next_parts(&self) -> Option<u32> {
         let first = self.wheel.earliest_timer(TimerReason::Part)?.slot;
         let ring = std::iter::successors(Some(first), |&slot| Some(self.wheel.next_slot(slot)));
-        ring.take(MAX_FLOWS_EXAMINED).reduce(|one, other| self.longer_silent_of(one, other))
+        ring.take(MAX_FLOWS_EXAMINED).reduce(|one, other| self.pick_longer_silent(one, other))
     }
 
     /// Returns the one of two that has been silent longer.
-    fn longer_silent_of(&self, one: u32, other: u32) -> u32 {
+    fn pick_longer_silent(&self, one: u32, other: u32) -> u32 {
         let is_other = self.hot[other as usize].last_ns() < self.hot[one as usize].last_ns();
         if is_other { other } else { one }
     }

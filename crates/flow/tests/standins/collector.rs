@@ -27,7 +27,8 @@ impl Collector {
 
     pub(crate) fn take(&mut self, record: &FlowRecord, now_ns: u64) {
         // The record is as it is after its way through a message.
-        self.stored.extend(self.groups.filter_new(record.clone(), now_ns).map(|new| (now_ns, new)));
+        self.stored
+            .extend(self.groups.keep_unstored_packets(record.clone(), now_ns).map(|new| (now_ns, new)));
     }
 
     fn note_unplaced(&mut self) {
@@ -43,7 +44,8 @@ impl Collector {
         self.stored.sort_by_key(|(_, record)| record.first_ns());
         for (_, record) in &self.stored {
             let history = stored_history(record).map(Box::new);
-            self.groups.recall_record(FlowRecord { history, foreign: None, ..record.clone() }, now_ns);
+            self.groups
+                .restore_stored_record(FlowRecord { history, foreign: None, ..record.clone() }, now_ns);
         }
     }
 

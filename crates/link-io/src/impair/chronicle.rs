@@ -56,7 +56,7 @@ pub struct ImpairmentLog {
 
 impl ImpairmentLog {
     /// Creates the observer for frames of one of the [`DIRECTION_NAMES`].
-    pub fn new(direction: usize, file: Option<&TruthFile>) -> Self {
+    pub fn new(direction: usize, file: Option<&ImpairmentTruthLog>) -> Self {
         let file = file.and_then(|file| file.entries.clone());
         Self { direction, counts: ImpairCounts::default(), file, untold: 0 }
     }
@@ -177,13 +177,13 @@ impl TruthLogEntry {
 
 /// The truth log: JSON, a line for each frame that an impairment affected.
 #[derive(Debug)]
-pub struct TruthFile {
+pub struct ImpairmentTruthLog {
     path: PathBuf,
     entries: Option<Sender<TruthLogEntry>>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-impl TruthFile {
+impl ImpairmentTruthLog {
     /// Creates the file with `header` as its first line. `offset` is the difference between the wall clock
     /// and the monotonic clock.
     pub fn create_with_header(path: &Path, header: &str, offset: RealtimeOffset) -> Result<Self, Error> {
@@ -243,7 +243,7 @@ mod tests {
     fn told(spec: &str, seed: u64) -> (Vec<serde_json::Value>, ImpairCounts) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("truth.jsonl");
-        let file = TruthFile::create_with_header(
+        let file = ImpairmentTruthLog::create_with_header(
             &path,
             "{\"log\":\"of a test\"}",
             RealtimeOffset { offset_ns: 1_000_000, bound_ns: 1 },

@@ -4,7 +4,7 @@
 //! time that the tap needs to see the frame, unless it sees the frame after its due time. The lateness that
 //! the lane measures includes the time in the rings before and after the tap.
 
-use super::chronicle::{ImpairCounts, ImpairmentLog, TruthFile};
+use super::chronicle::{ImpairCounts, ImpairmentLog, ImpairmentTruthLog};
 use packetrig_link::{DepartureLateness, FaultPlan, FrameImpairer, FrameTreatment};
 use packetrig_sys::clock;
 use serde::Serialize;
@@ -105,7 +105,7 @@ impl ImpairTreatment {
     /// Creates the treatments of both directions and a reader of their counters.
     pub fn for_both_directions(
         plans: [FaultPlan; 2],
-        truth: Option<&TruthFile>,
+        truth: Option<&ImpairmentTruthLog>,
     ) -> ([Box<dyn FrameTreatment>; 2], ImpairWatch) {
         let watch = ImpairWatch(Default::default());
         let mut direction = 0;

@@ -4,7 +4,7 @@
 use super::index::{LogFileEntry, LogIndex, LogIndexEntry, LoggedDirection, RemovalReason};
 use super::{Error, INDEX_FILE_NAME, file_error, list_files, survey, survey_file};
 use packetrig_engine::capture::numbers::TapNumbers;
-use packetrig_engine::capture::record::{FilePart, FullDiskPolicy, RecordedFileKeeper};
+use packetrig_engine::capture::record::{FullDiskPolicy, RecordedFileFacts, RecordedFileKeeper};
 use packetrig_sys::{clock, disk, private_files};
 use packetrig_units::{ExceededLimit, RetentionLimits, StoredAmounts};
 use std::collections::VecDeque;
@@ -40,7 +40,7 @@ pub struct LogRetention {
 
 /// The interface and direction of the frames that a log records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogSource<'a> {
+pub struct FrameLogSource<'a> {
     pub interface: &'a str,
     pub direction: LoggedDirection,
 }
@@ -65,7 +65,7 @@ impl LogKeeper {
     /// files that the index lists as removed, and writes the index again.
     pub fn open_directory(
         directory: &Path,
-        source: LogSource<'_>,
+        source: FrameLogSource<'_>,
         retention: LogRetention,
     ) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(file_error("create", directory))?;
@@ -169,7 +169,7 @@ impl LogKeeper {
 }
 
 impl RecordedFileKeeper for LogKeeper {
-    fn on_file_complete(&mut self, part: FilePart) {
+    fn on_file_complete(&mut self, part: RecordedFileFacts) {
         let name = part.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let entry = LogFileEntry {
             file: part.number,
@@ -248,7 +248,7 @@ fn lock_directory(directory: &Path) -> Result<File, Error> {
 }
 
 #[derive(Default)]
-struct RemovedFile {
+struct RemovedFileTotals {
     last_file: u64,
     files: u64,
     frames: u64,
@@ -258,7 +258,7 @@ struct RemovedFile {
 #[derive(Default)]
 struct IndexedFiles {
     files: Vec<LogFileEntry>,
-    gone: RemovedFile,
+    gone: RemovedFileTotals,
     last_file: u64,
     next_frame: u64,
     numbers: TapNumbers,
@@ -272,7 +272,7 @@ impl IndexedFiles {
         for entry in LogIndex::read_index_entries(directory)? {
             match entry {
                 LogIndexEntry::Before { last_file, files, frames } => {
-                    state.gone = RemovedFile { last_file, files, frames };
+                    state.gone = RemovedFileTotals { last_file, files, frames };
                     state.last_file = state.last_file.max(last_file);
                     state.next_frame = state.next_frame.max(frames);
                 }

@@ -3,7 +3,7 @@
 use super::{Error, file_error};
 use packetrig_engine::capture::numbers::{TapNumbers, TrailerCounter};
 use packetrig_wire::checksum::crc32;
-use packetrig_wire::pcap::{CaptureDecoder, CaptureElement, MAX_NEEDED};
+use packetrig_wire::pcap::{CaptureDecoder, CaptureElement, MAX_DECODER_INPUT_BYTES};
 use packetrig_wire::trailer;
 use std::fs::File;
 use std::io::{self, Read};
@@ -92,7 +92,7 @@ impl LogFileReading {
         // The buffer has twice the length of the longest record, so after the used bytes have been moved out,
         // a whole record always fits. A read that returns nothing therefore means the end of the file and
         // never a full buffer.
-        let mut buffer = vec![0; 2 * MAX_NEEDED];
+        let mut buffer = vec![0; 2 * MAX_DECODER_INPUT_BYTES];
         let mut from = 0;
         let mut to = 0;
         loop {

@@ -1,6 +1,6 @@
 use super::*;
 use packetrig_engine::capture::record::{
-    CaptureFileFormat, DirectionRecorder, FileRotation, RecordSpec, RecordTarget,
+    CaptureFileFormat, CaptureRecorder, FileRotation, RecordSpec, RecordTarget,
 };
 use packetrig_engine::port::RxFrame;
 use packetrig_stats::port::StampKind;
@@ -20,11 +20,11 @@ fn limited(limits: RetentionLimits) -> LogRetention {
 }
 
 /// Copies that arrive.
-const M0: LogSource<'_> = LogSource { interface: "m0", direction: LoggedDirection::In };
+const M0: FrameLogSource<'_> = FrameLogSource { interface: "m0", direction: LoggedDirection::In };
 
 /// A running log; frame `n` arrives at second `n`, which is also its number at the tap.
 struct TestLog {
-    recorder: DirectionRecorder,
+    recorder: CaptureRecorder,
     now: u64,
 }
 
@@ -56,7 +56,7 @@ impl TestLog {
         };
         let known = keeper.tap_numbers();
         let offset = RealtimeOffset { offset_ns: 0, bound_ns: 1 };
-        let recorder = DirectionRecorder::start_with_keeper(
+        let recorder = CaptureRecorder::start_with_keeper(
             spec,
             (Box::new(keeper), known),
             offset,

@@ -22,7 +22,7 @@ pub(super) fn find_sources(paths: &[PathBuf], into: &Path) -> Result<Vec<Capture
     let into = into.canonicalize().ok();
     let mut sources = Vec::new();
     for path in paths {
-        let files = capture_files(path)?;
+        let files = list_capture_files(path)?;
         for file in &files {
             // A pipe could not be read a second time.
             if file.metadata().is_ok_and(|about| !about.is_file()) {
@@ -33,12 +33,12 @@ pub(super) fn find_sources(paths: &[PathBuf], into: &Path) -> Result<Vec<Capture
                 return Err(Error::IntoItself(path.clone()));
             }
         }
-        sources.push(CaptureSource { name: capture_name(path, paths), files });
+        sources.push(CaptureSource { name: choose_capture_name(path, paths), files });
     }
     Ok(sources)
 }
 
-fn capture_files(path: &Path) -> Result<Vec<PathBuf>, Error> {
+fn list_capture_files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
@@ -47,7 +47,7 @@ fn capture_files(path: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// Returns the last part of a path, or all of the path if several captures end with that part.
-fn capture_name(path: &Path, all: &[PathBuf]) -> String {
+fn choose_capture_name(path: &Path, all: &[PathBuf]) -> String {
     let last = path.file_name();
     let is_own = last.is_some() && all.iter().filter(|other| other.file_name() == last).count() == 1;
     let name =

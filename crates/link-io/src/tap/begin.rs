@@ -62,12 +62,16 @@ impl RunningTap {
         PinnedForwarding::remove_pins(guard.files.pins())?;
         // The changes are saved before any frame is forwarded: if this process is killed at the next line,
         // `tap stop` still finds the interfaces and restores them.
-        let mut state = initial_state(spec, name, &choice, &guard.held);
+        let mut state = build_initial_state(spec, name, &choice, &guard.held);
         guard.save_state(&mut state)?;
         let started = start_forwarding(spec, &choice, &mut guard, treatments)?;
         if let Some(why) = started.refusal {
-            state =
-                initial_state(spec, state.name, &TapBackEndChoice::choose_packet_back_end(why), &guard.held);
+            state = build_initial_state(
+                spec,
+                state.name,
+                &TapBackEndChoice::choose_packet_back_end(why),
+                &guard.held,
+            );
         }
         state.knows_drivers = started.blindness.is_none();
         state.caveats.extend(started.blindness);
@@ -180,7 +184,12 @@ fn check_same_namespace(held: &HeldInterfaces) -> Result<(), Error> {
     Ok(())
 }
 
-fn initial_state(spec: &TapSpec, name: String, choice: &TapBackEndChoice, held: &HeldInterfaces) -> TapState {
+fn build_initial_state(
+    spec: &TapSpec,
+    name: String,
+    choice: &TapBackEndChoice,
+    held: &HeldInterfaces,
+) -> TapState {
     let HeldInterfaces { sides, mirrors } = held;
     let mut caveats: Vec<String> =
         held.iter_interfaces().flat_map(|held| held.caveats().iter().cloned()).collect();

@@ -19,7 +19,7 @@ use super::link_state::PresentInterfaces;
 use super::place::TapState;
 use super::{DEFAULT_COPY_BYTES, MirrorSpec, TapSpec};
 use crate::Error;
-use exit::{LaneExit, LastKnownMtu};
+use exit::{LastKnownMtu, TapTransmitRing};
 use lane::TapForwardingLane;
 use packetrig_engine::packet::InterfaceMeter;
 use packetrig_link::FrameTreatment;
@@ -168,14 +168,14 @@ fn open_lane(
     let name = from.location.to_string();
     let exits = spec.mirrors.iter().zip(mirrors).enumerate().map(|(number, (mirror, held))| {
         let mtu = LastKnownMtu { all: Arc::clone(mtus), interface: 2 + number };
-        let exit = LaneExit::open_ring(held, held.link.mtu + FRAME_BYTES_BEYOND_MTU, mtu)?;
+        let exit = TapTransmitRing::open_ring(held, held.link.mtu + FRAME_BYTES_BEYOND_MTU, mtu)?;
         Ok((exit, mirror_copy_properties(spec, mirror, held)))
     });
     let exits = exits.collect::<Result<Vec<_>, Error>>()?;
     // The receive ring is opened last: from then on, the frames in it must be forwarded.
     Ok(TapForwardingLane {
         direction: u8::from(direction == 1),
-        out: LaneExit::open_ring(
+        out: TapTransmitRing::open_ring(
             to,
             longest,
             LastKnownMtu { all: Arc::clone(mtus), interface: 1 - direction },

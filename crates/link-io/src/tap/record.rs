@@ -8,7 +8,7 @@ use super::hold::TapHold;
 use super::{DEFAULT_COPY_BYTES, TapSpec};
 use crate::Error;
 use packetrig_engine::capture::record::{
-    CaptureFileFormat, DirectionRecorder, FileRotation, RecordSpec, RecordTarget, RecordingOutcome,
+    CaptureFileFormat, CaptureRecorder, FileRotation, RecordSpec, RecordTarget, RecordingOutcome,
 };
 use packetrig_engine::packet::{PacketTap, TAP_RING_BLOCKS, TapOptions};
 use packetrig_engine::port::{FrameRx, RxFrame, WorkerClock};
@@ -107,7 +107,7 @@ impl RecordThread {
         clock: impl WorkerClock + 'static,
     ) -> Result<Self, Error> {
         let recorder =
-            DirectionRecorder::start(record_spec(spec, file), stamp_offset(&sources), clock.now())?;
+            CaptureRecorder::start(record_spec(spec, file), stamp_offset_of_sources(&sources), clock.now())?;
         let stop = Arc::new(AtomicBool::new(false));
         let published = Arc::<PublishedRecording>::default();
         let work = TapRecordingTask { recorder, sources, published: Arc::clone(&published), frames: 0 };
@@ -154,7 +154,7 @@ impl Drop for RecordThread {
 }
 
 struct TapRecordingTask {
-    recorder: DirectionRecorder,
+    recorder: CaptureRecorder,
     sources: [RecordSource; 2],
     published: Arc<PublishedRecording>,
     frames: u64,
@@ -225,9 +225,9 @@ impl TapRecordingTask {
 }
 
 /// Returns the clock offset that was used to convert the frames' times: converting back gives the original stamp.
-fn stamp_offset(sources: &[RecordSource; 2]) -> RealtimeOffset {
+fn stamp_offset_of_sources(sources: &[RecordSource; 2]) -> RealtimeOffset {
     match &sources[0] {
-        RecordSource::Kernel(_) => clock::realtime_offset(),
+        RecordSource::Kernel(_) => clock::measure_realtime_offset(),
         RecordSource::Socket(tap) => tap.offset(),
     }
 }

@@ -50,7 +50,7 @@ impl DelayEnvelope {
     }
 
     /// Returns true if the two ranges are too far apart to be one level.
-    fn is_clearly_before(self, later: Self) -> bool {
+    fn is_clearly_apart_from(self, later: Self) -> bool {
         let gap = self.gap_to(later);
         gap >= MIN_CLOCK_STEP_NS && gap >= self.width().max(later.width()) / 2
     }
@@ -158,7 +158,7 @@ fn is_step_lasting(pairs: &[StampPair], at: usize) -> bool {
         delay_range_without_drift(&before, last.at_ns, drift),
         delay_range_without_drift(&after, next.at_ns, drift),
     );
-    before.zip(after).is_some_and(|(before, after)| before.is_clearly_before(after))
+    before.zip(after).is_some_and(|(before, after)| before.is_clearly_apart_from(after))
 }
 
 const fn is_near(pair: &StampPair, here: StampPair) -> bool {

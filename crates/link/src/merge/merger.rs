@@ -59,14 +59,14 @@ pub struct MergedPacket {
 }
 
 /// The order of packets: their time, then the order in which they were offered.
-type MergePlace = (u64, u64);
+type MergeOrderKey = (u64, u64);
 
 /// Merges packets. It holds those that may still be found in another capture.
 #[derive(Debug)]
 pub struct PacketMerger {
     tolerance_ns: u64,
-    pending: BTreeMap<MergePlace, PendingPacket>,
-    places: HashMap<PacketIdentity, Vec<MergePlace>>,
+    pending: BTreeMap<MergeOrderKey, PendingPacket>,
+    places: HashMap<PacketIdentity, Vec<MergeOrderKey>>,
     offered: u64,
     waiting_bytes: usize,
 }
@@ -123,7 +123,12 @@ impl PacketMerger {
 
     /// Finds the same packet from other captures: among the packets with the same content, the nearest one in
     /// time, within the tolerance.
-    fn find_same_packet(&self, capture: usize, at_ns: u64, identity: PacketIdentity) -> Option<MergePlace> {
+    fn find_same_packet(
+        &self,
+        capture: usize,
+        at_ns: u64,
+        identity: PacketIdentity,
+    ) -> Option<MergeOrderKey> {
         let places = self.places.get(&identity)?.iter();
         // Equal packets of one capture are different packets, so they stay separate.
         let lacking = places.filter(|place| !self.pending[place].merged.captures.has_capture(capture));
@@ -145,7 +150,7 @@ impl PacketMerger {
         Some(self.remove_pending_packet(place))
     }
 
-    fn remove_pending_packet(&mut self, place: MergePlace) -> MergedPacket {
+    fn remove_pending_packet(&mut self, place: MergeOrderKey) -> MergedPacket {
         #[expect(clippy::expect_used, reason = "places are those of pending packets")]
         let PendingPacket { identity, merged } = self.pending.remove(&place).expect("a pending packet");
         self.waiting_bytes -= PACKET_OVERHEAD_BYTES + merged.packet.bytes.len();

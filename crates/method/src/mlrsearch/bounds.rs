@@ -144,7 +144,7 @@ impl TrialsByLoad {
     }
 
     /// Returns the smallest upper bound, and the largest lower bound below it. Good loads above an upper bound do not count.
-    pub(super) fn relevant_bounds(&self, target: &SearchTarget) -> LoadInterval {
+    pub(super) fn find_relevant_bounds(&self, target: &SearchTarget) -> LoadInterval {
         let mut bounds = LoadInterval::default();
         // Loads come in ascending order. So the first upper bound is the smallest, and the last lower
         // bound before it is the largest that counts.

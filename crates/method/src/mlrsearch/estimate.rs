@@ -26,7 +26,7 @@ impl MlrSearch {
     pub fn remaining_cost(&self) -> CostRange {
         let mut to_go: Option<CostRange> = None;
         // Limits outside the known bounds are left out, so the estimate gets narrower with every trial.
-        for limit in self.possible_limits() {
+        for limit in self.spread_possible_limits() {
             let least = self.rehearse_search(limit, AssumedDevice::Steady);
             let most = self.rehearse_search(limit, AssumedDevice::Wavering);
             let known = to_go.unwrap_or(CostRange { least, most: least });
@@ -40,11 +40,11 @@ impl MlrSearch {
     }
 
     /// Numbers of the loads that may be the highest that the device carries; a number below the scale means none.
-    fn possible_limits(&self) -> impl Iterator<Item = i64> {
+    fn spread_possible_limits(&self) -> impl Iterator<Item = i64> {
         let mut low = i64::MAX;
         let mut high = -1;
         for selector in self.selectors() {
-            let bounds = self.trials().relevant_bounds(selector.final_target());
+            let bounds = self.trials().find_relevant_bounds(selector.final_target());
             // Without a bound, the limit may be anywhere on that side of the scale. -1 means a device that
             // does not carry even the lowest load.
             low = low.min(bounds.lower.unwrap_or(-1));

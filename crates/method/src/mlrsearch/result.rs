@@ -47,7 +47,7 @@ impl MlrSearch {
     fn goal_result(&self, goal: SearchGoal, index: usize) -> GoalResult {
         let selector = &self.selectors()[index];
         let target = selector.final_target();
-        let bounds = self.trials().relevant_bounds(target);
+        let bounds = self.trials().find_relevant_bounds(target);
         let load = |index: i64| Load::new(self.scale().load_at(index));
         let is_rig =
             |index: i64| self.trials().trials_at(index).is_some_and(|trials| trials.is_upper_by_rig(target));

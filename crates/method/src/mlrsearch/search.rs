@@ -150,7 +150,7 @@ impl MlrSearch {
             let Some(nomination) = selector.nominate_load(view) else {
                 // This goal has no load left to try and no lower bound: even the lowest load is too high for it.
                 if self.options.fail_fast
-                    && view.trials.relevant_bounds(selector.final_target()).lower.is_none()
+                    && view.trials.find_relevant_bounds(selector.final_target()).lower.is_none()
                 {
                     self.phase = SearchPhase::Over;
                     return;

@@ -84,7 +84,7 @@ impl LoadSelector {
     /// the goal is reached.
     pub(super) fn nominate_load(&mut self, view: SharedSearchData<'_>) -> Option<LoadNomination> {
         loop {
-            let bounds = view.trials.relevant_bounds(self.current_target());
+            let bounds = view.trials.find_relevant_bounds(self.current_target());
             // Only the current nomination may let the step grow.
             self.grows_at = None;
             if let Some((load, step)) = self.choose_load(bounds, view) {
@@ -105,7 +105,7 @@ impl LoadSelector {
 
     /// Records that the nominated load was tried. Returns the new step of the whole search if the step grows.
     pub(super) fn record_trial(&mut self, load: i64, trials: &TrialsByLoad) -> Option<i64> {
-        let bounds = trials.relevant_bounds(self.current_target());
+        let bounds = trials.find_relevant_bounds(self.current_target());
         let bound = match self.grows_at? {
             MissedBound::Lower => bounds.lower,
             MissedBound::Upper => bounds.upper,

@@ -2,7 +2,7 @@
 //! next load would be 0.
 
 use super::{
-    FrameLossCurve, FrameLossPoint, Rfc2544Options, SizeBenchmark, build_timed_order, invalidity_reason,
+    FrameLossCurve, FrameLossPoint, Rfc2544Options, SizeBenchmark, build_timed_order, find_invalidity_reason,
 };
 use crate::{Load, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos, Ratio};
@@ -63,7 +63,7 @@ impl FrameLossTrials {
             // loss here; they have their own column.
             least_loss_percent: Ratio::new(result.lost.least, result.sent).percent(),
             most_loss_percent: Ratio::new(result.lost.most, result.sent).percent(),
-            rig_fault: invalidity_reason(result),
+            rig_fault: find_invalidity_reason(result),
         });
     }
 

@@ -3,7 +3,7 @@
 use super::{
     LatencyBenchmark, LatencyDefinition, LatencySample, Rfc2544Options, SizeBenchmark, ThroughputBasis,
 };
-use super::{build_timed_order, invalidity_reason};
+use super::{build_timed_order, find_invalidity_reason};
 use crate::line_rate::transmission_time;
 use crate::{SampleStatistics, TrialLatency, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
@@ -49,7 +49,7 @@ impl LatencyTrials {
             latency: result.latency,
             sent_frames: result.sent,
             lost_frames: result.lost.most,
-            rig_fault: invalidity_reason(result),
+            rig_fault: find_invalidity_reason(result),
         });
     }
 

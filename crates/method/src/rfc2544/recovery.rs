@@ -4,7 +4,7 @@
 use super::{
     RecoveryBenchmark, RecoveryTrial, Rfc2544Options, SizeBenchmark, SkippedSizeReason, ThroughputBasis,
 };
-use super::{build_timed_order, invalidity_reason};
+use super::{build_timed_order, find_invalidity_reason};
 use crate::{Load, LoadStep, SampleStatistics, StreamTrial, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 
@@ -68,7 +68,7 @@ impl RecoveryTrials {
             is_recovered: false,
             overload_lost_frames,
             after_lost_frames,
-            note: invalidity_reason(result),
+            note: find_invalidity_reason(result),
         };
         // The lost frames are shown, but the rig may have caused the loss, so no recovery time is computed.
         if trial.note.is_some() {

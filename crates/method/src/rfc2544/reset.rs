@@ -2,7 +2,7 @@
 
 use super::{
     PartOutcome, ResetTime, Rfc2544Options, SizeBenchmark, ThroughputBasis, build_timed_order,
-    invalidity_reason,
+    find_invalidity_reason,
 };
 use crate::rounding::time_of_frames;
 use crate::session::MAX_TRIAL_REPEATS;
@@ -51,7 +51,7 @@ impl ResetTrial {
     }
 
     pub(super) fn on_result(&mut self, result: &TrialResult) {
-        let outcome = match (result.event_at, invalidity_reason(result)) {
+        let outcome = match (result.event_at, find_invalidity_reason(result)) {
             // This arm is first: without the event nothing was reset, whatever the rig did.
             (None, _) => PartOutcome::NotMeasured {
                 reason: "the device was not reset: the event did not happen".to_owned(),

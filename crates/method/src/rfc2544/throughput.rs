@@ -4,7 +4,7 @@
 //! that passed must then pass in trials of full length. If it does not, the search goes down in growing steps
 //! and bisects again, in full length.
 
-use super::{Rfc2544Options, SizeBenchmark, ThroughputBounds, build_timed_order, invalidity_reason};
+use super::{Rfc2544Options, SizeBenchmark, ThroughputBounds, build_timed_order, find_invalidity_reason};
 use crate::bisection::{Bisection, BisectionOptions};
 use crate::{BoundCause, Load, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
@@ -133,7 +133,7 @@ impl ThroughputSearch {
         if let Some(ceiling) = result.sent_load_if_beyond_rig() {
             self.guide.limit_to_sent_load(ceiling);
         }
-        let is_rig = invalidity_reason(result).is_some();
+        let is_rig = find_invalidity_reason(result).is_some();
         self.failed =
             Some(FailedLoad { load, cause: if is_rig { BoundCause::Rig } else { BoundCause::Device } });
     }

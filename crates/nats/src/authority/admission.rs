@@ -80,7 +80,7 @@ impl FleetAuthority {
             return Err(Error::Name(name.0.clone()));
         }
         let lock = self.lock_directory()?;
-        let known = KeptNode::read_if_present(&self.files, name)?;
+        let known = NodeRecord::read_if_present(&self.files, name)?;
         let admitted_by = secrets::hash_secret(secret);
         let is_repeated =
             known.as_ref().is_some_and(|node| node.has_keys(keys) && node.admitted_by == admitted_by);
@@ -94,10 +94,10 @@ impl FleetAuthority {
             Some(node) if node.has_keys(keys) => node,
             // The name stays with its first key until the operator removes the node.
             Some(_) => return Err(Error::Taken(name.clone())),
-            None => KeptNode::new(keys, now)?,
+            None => NodeRecord::new(keys, now)?,
         };
         let change = if is_repeated { AdmissionChange::None } else { change_by_use };
-        let node = KeptNode { admitted_by, user_key: keys.user.clone(), ..node };
+        let node = NodeRecord { admitted_by, user_key: keys.user.clone(), ..node };
         // With this order, a crash in between only wastes a use of the secret. With the other order it would admit a
         // node without a use.
         if !is_repeated {
@@ -126,13 +126,13 @@ impl FleetAuthority {
         }
         // Another node may have taken the name meanwhile.
         let is_its_own =
-            KeptNode::read_record(&self.files, name).is_ok_and(|node| node.grants == admission.grants);
+            NodeRecord::read_record(&self.files, name).is_ok_and(|node| node.grants == admission.grants);
         if admission.change == AdmissionChange::SecretAndName && is_its_own {
-            self.files.remove_file(&KeptNode::file_name(name))?;
+            self.files.remove_file(&NodeRecord::file_name(name))?;
         } else if is_its_own {
             // Without the stored hash, the next request with the same secret counts as a new use.
-            let node = KeptNode::read_record(&self.files, name)?;
-            KeptNode { admitted_by: String::new(), ..node }.write_record(&self.files, name)?;
+            let node = NodeRecord::read_record(&self.files, name)?;
+            NodeRecord { admitted_by: String::new(), ..node }.write_record(&self.files, name)?;
         }
         // This comes last: a crash before it only wastes a use of the secret, and admits no node.
         self.restore_secret_use(secret)
@@ -148,7 +148,7 @@ impl FleetAuthority {
     ) -> Result<NodeAdmission, Error> {
         let lock = self.lock_directory()?;
         // A record that cannot be read is no proof that the node was removed.
-        let node = KeptNode::read_if_present(&self.files, name)?.filter(|node| node.has_keys(keys));
+        let node = NodeRecord::read_if_present(&self.files, name)?.filter(|node| node.has_keys(keys));
         let mut node = node.ok_or_else(|| Error::Unknown(name.clone()))?;
         // A node that an earlier version admitted has no user key yet. From now on its claims are bound to its key.
         if node.user_key != keys.user {
@@ -160,13 +160,18 @@ impl FleetAuthority {
     }
 
     /// Issues a certificate and claims for the node. The key fields of the answer stay empty.
-    fn issue_certificate(&self, name: &NodeName, node: &KeptNode, now: u64) -> Result<NodeAdmission, Error> {
+    fn issue_certificate(
+        &self,
+        name: &NodeName,
+        node: &NodeRecord,
+        now: u64,
+    ) -> Result<NodeAdmission, Error> {
         let mut parameters = CertificateParams::default();
         // The certificate of a node must not be usable as one of a server.
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let admitted = node.to_admitted_node(name);
         let public_key =
-            decode_hex(&node.public_key).ok_or_else(|| Error::Damaged(KeptNode::file_name(name)))?;
+            decode_hex(&node.public_key).ok_or_else(|| Error::Damaged(NodeRecord::file_name(name)))?;
         let parameters =
             with_validity(now, CERTIFICATE_VALID_DAYS, with_common_name(&admitted.common_name(), parameters));
         let issued = parameters.signed_by(&PeerPublicKey(public_key), &self.load_issuer()?);
@@ -175,7 +180,7 @@ impl FleetAuthority {
             authority: self.read_certificate_pem()?,
             controller: String::new(),
             grants: String::new(),
-            user: self.read_server_accounts()?.node_user_claims(&admitted)?,
+            user: self.read_server_accounts()?.sign_node_user_claims(&admitted)?,
             expires: now + CERTIFICATE_VALID_DAYS * DAY,
             change: AdmissionChange::None,
         })
@@ -184,7 +189,7 @@ impl FleetAuthority {
     /// Changes labels of a node and returns all its labels after the change.
     pub fn change_labels(&self, name: &NodeName, changes: &[LabelChange]) -> Result<OperatorLabels, Error> {
         let _lock = self.lock_directory()?;
-        let mut node = KeptNode::read_record(&self.files, name)?;
+        let mut node = NodeRecord::read_record(&self.files, name)?;
         node.labels.apply_changes(changes).map_err(|source| Error::Labels { node: name.clone(), source })?;
         node.write_record(&self.files, name)?;
         Ok(node.labels)
@@ -194,8 +199,8 @@ impl FleetAuthority {
     pub fn read_enrolled_nodes(&self) -> Result<BTreeMap<NodeName, EnrolledNode>, Error> {
         let mut enrolled = BTreeMap::new();
         for name in self.list_node_names()? {
-            match KeptNode::read_record(&self.files, &name) {
-                Ok(KeptNode { labels, joined_at, .. }) => {
+            match NodeRecord::read_record(&self.files, &name) {
+                Ok(NodeRecord { labels, joined_at, .. }) => {
                     enrolled.insert(name, EnrolledNode { labels, joined_at });
                 }
                 // The node was removed after its name was listed.
@@ -209,7 +214,7 @@ impl FleetAuthority {
     /// Removes a node from the fleet. It is disconnected when the message server gets the list of the remaining nodes.
     pub fn remove_node(&self, name: &NodeName) -> Result<(), Error> {
         let _lock = self.lock_directory()?;
-        self.files.remove_file(&KeptNode::file_name(name))
+        self.files.remove_file(&NodeRecord::file_name(name))
     }
 }
 
@@ -224,7 +229,7 @@ pub struct EnrolledNode {
 
 /// The record of a node, as it is stored in its file.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct KeptNode {
+pub(super) struct NodeRecord {
     pub(super) public_key: String,
     pub(super) grants: String,
     #[serde(default)]
@@ -243,7 +248,7 @@ pub(super) struct KeptNode {
     pub(super) labels: OperatorLabels,
 }
 
-impl KeptNode {
+impl NodeRecord {
     fn new(keys: &NodeKeys, now: u64) -> Result<Self, Error> {
         let generation = encode_hex(&random_bytes::<8>()?);
         let grants = encode_hex(&random_bytes::<MAC_KEY_BYTES>()?);

@@ -74,7 +74,7 @@ impl ServerAccounts {
     }
 
     /// Claims of the server's own account. It can use no subject of the fleet.
-    pub fn system_account_claims(&self) -> Result<AccountClaims, Error> {
+    pub fn sign_system_account_claims(&self) -> Result<AccountClaims, Error> {
         self.sign_account_token(SYSTEM_ACCOUNT, true, json!({}))
     }
 
@@ -111,7 +111,7 @@ impl ServerAccounts {
     }
 
     /// Claims that a node shows to the server.
-    pub fn node_user_claims(&self, node: &AdmittedNode) -> Result<String, Error> {
+    pub fn sign_node_user_claims(&self, node: &AdmittedNode) -> Result<String, Error> {
         let permissions = subject::node_permissions(&node.name.0);
         self.sign_user_token(&node_account_name(node), &node.user_key, &permissions)
     }
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_node_may_use_its_own_subjects_only() {
         let accounts = ServerAccounts::new(&[1; 32]);
-        let user = said(&accounts.node_user_claims(&node("7f")).expect("made"));
+        let user = said(&accounts.sign_node_user_claims(&node("7f")).expect("made"));
         let mut words = texts(&user["nats"]["pub"]["allow"]);
         words.extend(texts(&user["nats"]["sub"]["allow"]));
         let account = said(&accounts.node_account_claims(&node("7f")).expect("made").claims);

@@ -46,7 +46,7 @@ pub(super) fn write_missing_accounts(
     private_files::create_directories(&directory).map_err(server_io_error(&shown))?;
     // The server writes files for its preloaded accounts as well.
     let mut wanted = BTreeSet::from([
-        security.accounts.system_account_claims()?.id,
+        security.accounts.sign_system_account_claims()?.id,
         security.accounts.control_account_claims()?.id,
     ]);
     for node in nodes {

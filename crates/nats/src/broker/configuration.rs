@@ -69,7 +69,7 @@ pub fn build_configuration(setup: &BrokerSetup) -> Result<String, Error> {
 
 /// Configuration lines: the trusted operator, the permanent accounts, and the directory of the nodes' accounts.
 fn account_configuration_lines(setup: &BrokerSetup, accounts: &ServerAccounts) -> Result<[String; 7], Error> {
-    let system = accounts.system_account_claims()?;
+    let system = accounts.sign_system_account_claims()?;
     let control = accounts.control_account_claims()?;
     let directory = quoted_path(&accounts_directory(setup));
     Ok([

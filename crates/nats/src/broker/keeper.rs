@@ -26,7 +26,7 @@ const MAX_END_CHECKS: u32 = 200;
 const MAX_FINAL_CHECKS: u32 = 12;
 /// First pause before a restart. It doubles after each failed start.
 const FIRST_RESTART_PAUSE: Duration = Duration::from_millis(100);
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+const MAX_RESTART_PAUSE: Duration = Duration::from_secs(5);
 
 /// State of the server that the keeper thread reports.
 #[derive(Debug, Default)]
@@ -119,7 +119,7 @@ impl ServerKeeper {
                 Ok(child) => return Some(child),
                 Err(error) => self.report_server_failure(&error.to_string()),
             }
-            pause = MAX_PAUSE.min(2 * pause);
+            pause = MAX_RESTART_PAUSE.min(2 * pause);
         }
     }
 

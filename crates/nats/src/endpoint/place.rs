@@ -29,7 +29,7 @@ pub(super) const QUESTION_HEADER: &str = "Packetrig-Ask";
 /// Question: the asking endpoint claims the name.
 pub(super) const NAME_CLAIM_WORD: &str = "name";
 /// Question: the controller asks a node for its instance.
-pub(super) const INSTANCE_ANSWER_WORD: &str = "there";
+pub(super) const INSTANCE_QUESTION_WORD: &str = "there";
 /// Answer: the sender holds the name. It also announces the instance of the sender.
 pub(super) const NAME_IN_USE_WORD: &str = "here";
 /// Header with the instance of the sending endpoint, a random number from `join_fabric`.

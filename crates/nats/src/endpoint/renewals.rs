@@ -24,14 +24,14 @@ use tokio::task::JoinHandle;
 
 /// Maximum number of renewals of one node in a burst. A lease of two seconds needs at least two renewals a second.
 const MAX_RENEWAL_BURST: u64 = 256;
-const BURST_BYTES: u64 = 128 << 10;
+const MAX_RENEWAL_BURST_BYTES: u64 = 128 << 10;
 /// Average number of renewals per second that are allowed beyond the burst.
 const RENEWALS_PER_SECOND: u64 = 64;
 const RENEWAL_BYTES_PER_SECOND: u64 = 32 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Time for which a flooding node is ignored the first time. It doubles each time.
 const FIRST_MUTE_TIME: Duration = Duration::from_secs(5);
-const MAX_MUTED: Duration = Duration::from_mins(5);
+const MAX_MUTE_TIME: Duration = Duration::from_mins(5);
 /// Pause before a subscription is tried again.
 const SUBSCRIPTION_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
@@ -100,7 +100,7 @@ async fn run_renewal_task(listener: EndpointListener, queue: RenewalQueue, node:
         )));
         tokio::time::sleep(muted).await;
         // A node that floods again gets a longer pause each time.
-        muted = MAX_MUTED.min(2 * muted);
+        muted = MAX_MUTE_TIME.min(2 * muted);
     }
 }
 
@@ -148,7 +148,7 @@ struct RenewalBudget {
 
 impl RenewalBudget {
     const fn full_at(now_ns: u64) -> Self {
-        Self { renewals: MAX_RENEWAL_BURST, bytes: BURST_BYTES, filled_ns: now_ns }
+        Self { renewals: MAX_RENEWAL_BURST, bytes: MAX_RENEWAL_BURST_BYTES, filled_ns: now_ns }
     }
 
     /// Takes one renewal with this number of bytes from the allowance. Returns false if the allowance is used up.
@@ -158,8 +158,8 @@ impl RenewalBudget {
         if seconds > 0 {
             self.renewals = MAX_RENEWAL_BURST
                 .min(self.renewals.saturating_add(seconds.saturating_mul(RENEWALS_PER_SECOND)));
-            self.bytes =
-                BURST_BYTES.min(self.bytes.saturating_add(seconds.saturating_mul(RENEWAL_BYTES_PER_SECOND)));
+            self.bytes = MAX_RENEWAL_BURST_BYTES
+                .min(self.bytes.saturating_add(seconds.saturating_mul(RENEWAL_BYTES_PER_SECOND)));
             self.filled_ns = now_ns;
         }
         if self.renewals == 0 || self.bytes < bytes {
@@ -182,6 +182,9 @@ mod tests {
         let mut flood = RenewalBudget::full_at(0);
         assert_eq!((0..10_000).filter(|_| flood.try_spend_renewal(400, 1)).count() as u64, MAX_RENEWAL_BURST);
         assert!(flood.try_spend_renewal(400, 2 * SECOND_NS), "later there is room again");
-        assert!(!RenewalBudget::full_at(0).try_spend_renewal(BURST_BYTES + 1, 0), "too long to be a renewal");
+        assert!(
+            !RenewalBudget::full_at(0).try_spend_renewal(MAX_RENEWAL_BURST_BYTES + 1, 0),
+            "too long to be a renewal"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Sends the messages of an endpoint: chooses the subject, adds the seal, and waits for space in the send queue.
 
 use super::NatsEndpoint;
-use super::place::{INSTANCE_ANSWER_WORD, QUESTION_HEADER, SEQUENCE_NUMBER_HEADER};
+use super::place::{INSTANCE_QUESTION_WORD, QUESTION_HEADER, SEQUENCE_NUMBER_HEADER};
 use crate::letter;
 use crate::subject;
 use async_nats::RequestErrorKind;
@@ -79,7 +79,7 @@ impl NatsEndpoint {
         let node = to.clone();
         let asking = async move {
             let mut headers = own.incarnation_headers();
-            headers.insert(QUESTION_HEADER, INSTANCE_ANSWER_WORD);
+            headers.insert(QUESTION_HEADER, INSTANCE_QUESTION_WORD);
             let question =
                 own.client.request_with_headers(subject::command_subject(&node.0), headers, Bytes::new());
             tokio::select! {

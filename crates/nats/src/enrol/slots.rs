@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Maximum number of connections that are served at the same time.
 const MAX_ENROL_CONNECTIONS: usize = 64;
 /// Maximum number of connections from one address (IPv6: one /64 network). Nodes behind one address share this limit.
-const MAX_OF_ADDRESS: usize = 32;
+const MAX_CONNECTIONS_PER_ADDRESS: usize = 32;
 
 /// The slots of the enrolment server. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -98,7 +98,7 @@ impl HeldConnections {
 
     /// Finds the network that must lose a connection before `network` gets another one; `None` if there is a free slot.
     fn find_full_network(&self, network: IpAddr) -> Option<IpAddr> {
-        if self.count_connections_of(network) >= MAX_OF_ADDRESS {
+        if self.count_connections_of(network) >= MAX_CONNECTIONS_PER_ADDRESS {
             return Some(network);
         }
         if self.live_connections().count() < MAX_ENROL_CONNECTIONS {
@@ -156,7 +156,7 @@ mod tests {
             let (near, far) = connection(&listener);
             (room.claim_slot(address, &far), near, far)
         };
-        let held: Vec<_> = (0..MAX_OF_ADDRESS).map(|_| enter(here)).collect();
+        let held: Vec<_> = (0..MAX_CONNECTIONS_PER_ADDRESS).map(|_| enter(here)).collect();
         held[0].0.as_ref().expect("there is room").mark_question_received();
         let next = enter(here);
         assert!(next.0.is_some(), "a silent one makes room");

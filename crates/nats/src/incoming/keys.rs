@@ -53,7 +53,7 @@ impl<'a> NamedSegment<'a> {
     fn from_message(message: &'a Message) -> Option<Self> {
         let json = message.headers.as_ref()?.get(SEGMENT_HEADER)?.as_str();
         let id: SegmentId = serde_json::from_str(json).ok()?;
-        let is_at_home = subject::segment_subject(&id.run.0, &id.node.0) == message.subject.as_str();
-        is_at_home.then_some(Self { id, json })
+        let is_on_own_subject = subject::segment_subject(&id.run.0, &id.node.0) == message.subject.as_str();
+        is_on_own_subject.then_some(Self { id, json })
     }
 }

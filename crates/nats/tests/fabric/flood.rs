@@ -5,7 +5,7 @@ use crate::server::{program, say};
 use crate::slow_link::SlowLink;
 use crate::stranger::Stranger;
 use packetrig_fleet::fabric::{Endpoint, Error, Fabric};
-use packetrig_fleet::lead::{ClaimProgress, LeadClaim, WantedNodes, return_leads};
+use packetrig_fleet::lead::{ClaimProgress, LeadClaim, WantedNodes, release_leads};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{LeaseGrant, MessageBody, MessageHead, NodeName, Nonce, PlanHash, RunId};
 use packetrig_fleet::term::{ControllerIdentity, ControllerTermTimes, ControllerTermWatch};
@@ -193,7 +193,7 @@ fn take_and_give_back(records: &mut NatsRecords, nodes: usize) {
             ClaimProgress::Blocked(held) => panic!("nobody else wants them: {held:?}"),
             ClaimProgress::Taken(_, leads) => {
                 assert_eq!(leads.len(), nodes);
-                assert_eq!(return_leads(records, leads), (Vec::new(), None));
+                assert_eq!(release_leads(records, leads), (Vec::new(), None));
                 return;
             }
         }

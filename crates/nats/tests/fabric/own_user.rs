@@ -6,7 +6,7 @@ use packetrig_fleet::fabric::{Endpoint as _, Fabric as _};
 use packetrig_fleet::message::{MessageBody, NodeName, Nonce};
 use packetrig_nats::broker::{BrokerSetup, Error, MessageServer, ServerUser};
 use packetrig_nats::{NatsEndpoint, NatsFabric};
-use packetrig_sys::sandbox::{self, ProcessCapabilities, ProcessUser, ThreadStatus, threads_of};
+use packetrig_sys::sandbox::{self, ProcessCapabilities, ProcessUser, ThreadStatus, read_thread_statuses};
 use packetrig_units::Nanos;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -36,7 +36,7 @@ fn assert_confined(process: u32, user: &ProcessUser) {
     for line in [format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}"), format!("Gid:\t{gid}\t{gid}\t{gid}\t{gid}")] {
         assert!(status.contains(&line), "{status}");
     }
-    for thread in threads_of(process).expect("it runs") {
+    for thread in read_thread_statuses(process).expect("it runs") {
         let ThreadStatus { effective, permitted, ambient, bounding, .. } = thread;
         assert_eq!(effective | permitted | ambient | bounding, 0, "{thread:?}");
         assert!(thread.groups.is_empty() && thread.no_new_privs, "{thread:?}");
@@ -132,7 +132,9 @@ fn server_without_right_to_change_users_runs_as_its_starter() {
     let setup = setup(program, &place);
     let server = start_without_rights(&setup).expect("it starts all the same");
     let own = packetrig_sys::owner::own_user();
-    assert!(threads_of(server.process_id()).expect("it runs").iter().all(|thread| thread.user == own));
+    assert!(
+        read_thread_statuses(server.process_id()).expect("it runs").iter().all(|thread| thread.user == own)
+    );
     let ServerUser::Starter(reason) = server.user() else { panic!("{:?}", server.user()) };
     assert!(reason.contains("only root") || reason.contains("CAP_SETUID"), "{reason}");
     drop(server);

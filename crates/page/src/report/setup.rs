@@ -13,7 +13,7 @@ use packetrig_units::Nanos;
 /// Maximum number of rows of the tables of ports and nodes.
 const MAX_ROWS: usize = 256;
 /// Maximum number of bytes of the plan on the page.
-const MAX_PLAN: usize = 200_000;
+const MAX_PLAN_BYTES: usize = 200_000;
 
 pub(super) fn write_environment(page: &mut Markup, report: &RunReport) {
     write_facts(page, report);
@@ -336,7 +336,7 @@ pub(super) fn write_file_list<'a>(
 pub(super) fn write_plan(page: &mut Markup, title: &str, document: &str) {
     page.open_element("details", &[]).add_element("summary", &[], title);
     // A slice that ends within a UTF-8 character would panic.
-    let shown = &document[..document.floor_char_boundary(MAX_PLAN)];
+    let shown = &document[..document.floor_char_boundary(MAX_PLAN_BYTES)];
     page.open_element("pre", &[("tabindex", "0")]).add_text(shown).close_element("pre");
     if shown.len() < document.len() {
         let text = format!(

@@ -17,7 +17,7 @@ use packetrig_units::Nanos;
 const MAX_OUTAGES: usize = 20;
 
 /// Returns the number of columns of each series: the more streams, the fewer, so that the page stays below a megabyte.
-pub(super) fn columns_per_series(streams: usize) -> usize {
+pub(super) fn choose_columns_per_series(streams: usize) -> usize {
     (3_000 / streams.max(1)).clamp(45, MAX_COLUMNS)
 }
 
@@ -111,7 +111,7 @@ impl StreamTime {
             seconds,
             most,
             is_cut,
-            partial: partial_second(stream).filter(|(_, until)| *until <= seconds as f64),
+            partial: find_partial_second(stream).filter(|(_, until)| *until <= seconds as f64),
         }
     }
 
@@ -140,7 +140,7 @@ impl StreamTime {
 }
 
 /// The second in which sending ended; `None` if all frames of that second were sent.
-fn partial_second(stream: &StreamReport) -> Option<(f64, f64)> {
+fn find_partial_second(stream: &StreamReport) -> Option<(f64, f64)> {
     let last = stream.sent.as_ref()?.last?.as_secs_f64();
     let gap = stream.asked_milli.filter(|milli| *milli > 0).map_or(0.0, |milli| 1000.0 / milli as f64);
     let is_whole = (last + gap).floor() > last.floor() || last.fract() >= 0.95;

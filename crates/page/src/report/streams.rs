@@ -125,7 +125,7 @@ pub(super) fn write_single_streams(page: &mut Markup, report: &RunReport) {
         page.add_element("a", &[("href", "series.csv")], "series.csv").add_text(" and ");
         page.add_element("a", &[("href", "quality.csv")], "quality.csv").add_text(".").close_element("p");
     }
-    let most_columns = stream_charts::columns_per_series(shown.len());
+    let most_columns = stream_charts::choose_columns_per_series(shown.len());
     for (index, stream) in shown.iter().enumerate() {
         // The first one is always open, so that a reader sees what kind of content the folded ones have.
         let is_open = shown.len() <= MAX_UNFOLDED_STREAMS || index == 0;

@@ -66,7 +66,7 @@ impl Plan {
         }
         // The load of a port is known only when all its streams have a schedule.
         if problems.is_empty() {
-            problems = self.overload_problems(&streams, &speeds);
+            problems = self.find_overloaded_ports(&streams, &speeds);
         }
         if problems.is_empty() {
             Ok(BoundPlan { plan: self, streams, speeds })
@@ -76,11 +76,11 @@ impl Plan {
     }
 
     /// Problems of ports that would have to carry more than their speed.
-    fn overload_problems(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<PlanProblem> {
+    fn find_overloaded_ports(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<PlanProblem> {
         let over = speeds.iter().enumerate().filter_map(|(port, speed)| {
             // Without a known speed, no load can be too high.
             let speed = (*speed)?;
-            let load = self.port_load(streams, port);
+            let load = self.sum_port_load(streams, port);
             (load > speed).then(|| {
                 // The rates of all these flows add up. The first one gets the problem: it has only one position.
                 let first = self.streams.iter().find(|stream| stream.tx == port);
@@ -99,7 +99,7 @@ impl Plan {
     }
 
     /// Total rate of the streams of a port, at layer 1.
-    fn port_load(&self, streams: &[BoundStream], port: usize) -> BitRate {
+    fn sum_port_load(&self, streams: &[BoundStream], port: usize) -> BitRate {
         let of_port = self.streams.iter().zip(streams).filter(|(stream, _)| stream.tx == port);
         // An unpaced stream takes only the remaining capacity of the link.
         let loads = of_port

@@ -17,7 +17,7 @@ struct FlowAddresses {
 }
 
 impl QuickPlan {
-    pub(super) fn packet_value(&self, stream: &SenderStream<'_>) -> Value {
+    pub(super) fn build_packet_json(&self, stream: &SenderStream<'_>) -> Value {
         let ip_header = if self.ipv6 { "ipv6" } else { "ipv4" };
         let mut packet = if self.hosts.is_some() {
             // The hosts have the addresses and the VLAN tag.
@@ -36,7 +36,7 @@ impl QuickPlan {
 
     /// The headers below UDP of frames between ports.
     fn lower_layer_headers(&self, stream: &SenderStream<'_>, ip_header: &str) -> Vec<Value> {
-        let FlowAddresses { src_mac, dst_mac, src, dst } = self.stream_addresses(stream);
+        let FlowAddresses { src_mac, dst_mac, src, dst } = self.choose_stream_addresses(stream);
         let mut headers = vec![json!({"choice": "ethernet", "ethernet": {
             "src": fixed_value(src_mac), "dst": fixed_value(dst_mac)}})];
         if let Some(id) = self.vlan {
@@ -50,7 +50,7 @@ impl QuickPlan {
     }
 
     /// Every sender has its own addresses. A set of receivers has those of its first receiver.
-    fn stream_addresses(&self, stream: &SenderStream<'_>) -> FlowAddresses {
+    fn choose_stream_addresses(&self, stream: &SenderStream<'_>) -> FlowAddresses {
         // Numbers count from 1: host part 0 would be the address of the network itself.
         let tx = stream.tx + 1;
         let rx = stream.receivers.first().map_or(1, |rx| rx + 1);

@@ -118,10 +118,10 @@ impl QuickHosts {
     }
 
     /// OTG's `devices`, on the ports `tx` and `rx`.
-    pub(crate) fn device_values(&self, vlan: Option<u16>) -> Value {
+    pub(crate) fn build_devices_json(&self, vlan: Option<u16>) -> Value {
         json!([
-            host_value(&self.sender, "tx", SENDER_MAC, vlan),
-            host_value(&self.receiver, "rx", RECEIVER_MAC, vlan)
+            build_device_json(&self.sender, "tx", SENDER_MAC, vlan),
+            build_device_json(&self.receiver, "rx", RECEIVER_MAC, vlan)
         ])
     }
 
@@ -179,7 +179,7 @@ fn is_link_local(ip: IpAddr) -> bool {
 }
 
 /// OTG's device for one host, on its port.
-fn host_value(host: &DeviceAddress, port: &str, mac: &str, vlan: Option<u16>) -> Value {
+fn build_device_json(host: &DeviceAddress, port: &str, mac: &str, vlan: Option<u16>) -> Value {
     let (list, no_gateway) = match host.ip {
         // OTG requires a gateway. The unspecified address says that there is none.
         IpAddr::V4(_) => ("ipv4_addresses", IpAddr::V4(Ipv4Addr::UNSPECIFIED)),

@@ -1,6 +1,6 @@
 //! Captures and their filters. A mask bit of 0 means "must match"; fields that are not named match anything.
 
-use super::{PortNames, UNSUPPORTED_TEXT, UniqueNames, resolve_port_name};
+use super::{NamedObjectPaths, PortNames, UNSUPPORTED_TEXT, resolve_port_name};
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::{CaptureFormat, PlannedCapture};
 use packetrig_wire::filter::{FieldCondition, FilterBase, FrameFilter};
@@ -42,7 +42,7 @@ const IPV6: &[FieldDef] = &[
 pub(super) fn read_captures<'a>(
     config: &DocumentObject<'a>,
     ports: &PortNames,
-    names: &mut UniqueNames<'a>,
+    names: &mut NamedObjectPaths<'a>,
 ) -> Vec<PlannedCapture> {
     let mut captures: Vec<PlannedCapture> = Vec::new();
     let mut captured = HashMap::new();

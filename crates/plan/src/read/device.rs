@@ -1,6 +1,6 @@
 //! Devices: emulated interfaces and their addresses. Their routing protocols are refused by path.
 
-use super::{PortNames, UNSUPPORTED_TEXT, UniqueNames, resolve_port_name};
+use super::{NamedObjectPaths, PortNames, UNSUPPORTED_TEXT, resolve_port_name};
 use crate::device::{DeviceAddress, DeviceInterface, Mac, VlanTag};
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::recording;
@@ -38,10 +38,10 @@ pub(super) struct NamedDevices {
 pub(super) fn read_devices<'a>(
     config: &DocumentObject<'a>,
     ports: &PortNames,
-    names: &mut UniqueNames<'a>,
+    names: &mut NamedObjectPaths<'a>,
 ) -> NamedDevices {
     let mut devices = NamedDevices::default();
-    let mut taken = TakenAddresses::new();
+    let mut taken = AddressOwnersByNetwork::new();
     for item in config.read_items("devices") {
         let Some(object) = item.as_object() else { continue };
         let device = names.read_unique_name(&object);
@@ -59,8 +59,8 @@ fn read_interface<'a>(
     item: &DocumentItem<'a>,
     device: &str,
     ports: &PortNames,
-    names: &mut UniqueNames<'a>,
-    taken: &mut TakenAddresses,
+    names: &mut NamedObjectPaths<'a>,
+    taken: &mut AddressOwnersByNetwork,
 ) -> Option<DeviceInterface> {
     let object = item.as_object()?;
     let name = names.read_unique_name(&object);
@@ -83,10 +83,14 @@ fn read_interface<'a>(
 }
 
 /// The interface that has an address, for each network (a port and VLAN tags).
-type TakenAddresses = HashMap<(usize, Vec<(u16, u16)>), HashMap<IpAddr, String>>;
+type AddressOwnersByNetwork = HashMap<(usize, Vec<(u16, u16)>), HashMap<IpAddr, String>>;
 
 /// Refuses an address that another interface of the same network has: both would answer for it.
-fn refuse_duplicate_addresses(item: &DocumentItem<'_>, found: &DeviceInterface, taken: &mut TakenAddresses) {
+fn refuse_duplicate_addresses(
+    item: &DocumentItem<'_>,
+    found: &DeviceInterface,
+    taken: &mut AddressOwnersByNetwork,
+) {
     // The priority is left out, because it does not divide a link into networks.
     let tags = found.vlans.iter().map(|tag| (tag.tpid, tag.id)).collect();
     let network = taken.entry((found.port, tags)).or_default();
@@ -113,7 +117,7 @@ fn read_connected_port(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usi
     port
 }
 
-fn read_vlans<'a>(ethernet: &DocumentObject<'a>, names: &mut UniqueNames<'a>) -> Vec<VlanTag> {
+fn read_vlans<'a>(ethernet: &DocumentObject<'a>, names: &mut NamedObjectPaths<'a>) -> Vec<VlanTag> {
     let items = ethernet.read_items("vlans");
     if items.len() > MAX_TAGS {
         let message = format!("{} VLAN tags are too many; at most {MAX_TAGS} are possible", items.len());
@@ -126,7 +130,7 @@ fn read_vlans<'a>(ethernet: &DocumentObject<'a>, names: &mut UniqueNames<'a>) ->
 fn read_vlan_tag<'a>(
     item: &DocumentItem<'a>,
     words: &[&'static str],
-    names: &mut UniqueNames<'a>,
+    names: &mut NamedObjectPaths<'a>,
 ) -> Option<VlanTag> {
     let object = item.as_object()?;
     names.read_unique_name(&object);
@@ -141,7 +145,7 @@ fn read_vlan_tag<'a>(
 fn read_address<'a>(
     item: &DocumentItem<'a>,
     is_v6: bool,
-    names: &mut UniqueNames<'a>,
+    names: &mut NamedObjectPaths<'a>,
 ) -> Option<DeviceAddress> {
     let object = item.as_object()?;
     let name = names.read_unique_name(&object);

@@ -48,7 +48,7 @@ impl<'a> NamedEndpoints<'a> {
     ) -> Self {
         let mut endpoints = HashMap::new();
         for (interface, found) in interfaces.iter().enumerate() {
-            // Names are unique over all objects (`UniqueNames`), so interfaces and addresses share one map.
+            // Names are unique over all objects (`NamedObjectPaths`), so interfaces and addresses share one map.
             endpoints.insert(&*found.name, FlowEndpoint { interface, address: None });
             for (address, named) in found.addresses.iter().enumerate() {
                 endpoints.insert(&*named.name, FlowEndpoint { interface, address: Some(address) });

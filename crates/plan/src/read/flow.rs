@@ -5,10 +5,10 @@ use super::metrics::read_metrics;
 use super::packet::{HeaderContext, parse_hex_bytes, read_headers};
 use super::pair_headers::{PairHeaders, direct_recording_to_gateway, headers_for_pair};
 use super::port::read_placeholder;
-use super::replay::{self, ReplaySource};
+use super::replay::{self, FrameSourceAndPace};
 use super::size::read_size;
 use super::timing::{read_duration, read_flow_rate};
-use super::{UNSUPPORTED_TEXT, UniqueNames};
+use super::{NamedObjectPaths, UNSUPPORTED_TEXT};
 use crate::document::TextPosition;
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::recording::FrameOrigin;
@@ -32,7 +32,7 @@ pub(super) fn read_flows<'a>(
     config: &DocumentObject<'a>,
     options: PlanParseOptions,
     known: &NamedEndpoints<'_>,
-    names: &mut UniqueNames<'a>,
+    names: &mut NamedObjectPaths<'a>,
 ) -> Vec<Stream> {
     let flows = config.iter_items("flows");
     // Most flows have one stream. A list that grows by doubling would temporarily take three times as much memory.
@@ -66,7 +66,7 @@ fn read_flow<'a>(
     flow: usize,
     options: PlanParseOptions,
     known: &NamedEndpoints<'_>,
-    names: &mut UniqueNames<'a>,
+    names: &mut NamedObjectPaths<'a>,
     streams: &mut Vec<Stream>,
 ) -> Option<()> {
     let object = item.as_object()?;
@@ -91,14 +91,14 @@ fn read_flow<'a>(
     object.refuse_unread_members();
     // The flow is refused only here, after all members were read, so that users see the problems of all members.
     let ends = ends?;
-    let shared = FlowBasis { place, flow, name, metrics };
+    let shared = SharedFlowProperties { place, flow, name, metrics };
     match (ends, source?) {
         (FlowEndpoints::Ports(tx, rx), FlowOrigin::File(source)) => {
             streams.push(shared.make_stream(tx, rx, source));
         }
         (FlowEndpoints::Ports(tx, rx), FlowOrigin::Recipe(FlowRecipe { spec, rate, duration })) => {
             let frames = make_frames(item, spec, metrics, streams)?;
-            streams.push(shared.make_stream(tx, rx, ReplaySource { frames, rate, duration }));
+            streams.push(shared.make_stream(tx, rx, FrameSourceAndPace { frames, rate, duration }));
         }
         (FlowEndpoints::Pairs(pairs), FlowOrigin::File(source)) => match pairs.as_slice() {
             [pair] => streams.push(shared.make_replay_stream(item, pair, source, known)?),
@@ -114,7 +114,7 @@ fn read_flow<'a>(
 }
 
 /// Flows of other nodes, each of one stream.
-struct FlowGap {
+struct FlowPlaceholder {
     count: usize,
     /// The sending port, which is on another node.
     tx: usize,
@@ -127,7 +127,7 @@ fn read_flow_placeholder(
     options: PlanParseOptions,
     known: &NamedEndpoints<'_>,
     streams: usize,
-) -> Option<FlowGap> {
+) -> Option<FlowPlaceholder> {
     let object = item.as_object()?;
     // The number is at most the remaining limit, so that placeholders alone cannot exceed the limit of streams.
     let count = read_placeholder(&object, options, MAX_STREAMS - streams.min(MAX_STREAMS))?;
@@ -147,10 +147,10 @@ fn read_flow_placeholder(
         routed: false,
     };
     let frames = FrameOrigin::Made(Arc::new(make_template(item, spec)?));
-    Some(FlowGap { count, tx, frames })
+    Some(FlowPlaceholder { count, tx, frames })
 }
 
-fn placeholder_stream(flow: usize, gap: &FlowGap) -> Stream {
+fn placeholder_stream(flow: usize, gap: &FlowPlaceholder) -> Stream {
     Stream {
         place: TextPosition::default(),
         name: String::new(),
@@ -172,15 +172,15 @@ fn placeholder_stream(flow: usize, gap: &FlowGap) -> Stream {
 }
 
 /// The properties that all streams of a flow share.
-struct FlowBasis {
+struct SharedFlowProperties {
     place: TextPosition,
     flow: usize,
     name: String,
     metrics: WantedMetrics,
 }
 
-impl FlowBasis {
-    fn make_stream(&self, tx: usize, rx: Vec<usize>, source: ReplaySource) -> Stream {
+impl SharedFlowProperties {
+    fn make_stream(&self, tx: usize, rx: Vec<usize>, source: FrameSourceAndPace) -> Stream {
         Stream {
             place: self.place,
             name: self.name.clone(),
@@ -235,7 +235,7 @@ impl FlowBasis {
             found.map_err(|message| item.add_item_error(message)).ok()?;
         let spec = FrameSpec { headers, routed, ..recipe.spec.clone() };
         let frames = make_frames(item, spec, self.metrics, streams)?;
-        let source = ReplaySource { frames, rate: recipe.rate, duration: recipe.duration };
+        let source = FrameSourceAndPace { frames, rate: recipe.rate, duration: recipe.duration };
         Some(Stream { part: pair.part, awaits, ..self.make_stream_between(pair, source, known) })
     }
 
@@ -244,7 +244,7 @@ impl FlowBasis {
         &self,
         item: &DocumentItem<'_>,
         pair: &EndpointPair,
-        mut source: ReplaySource,
+        mut source: FrameSourceAndPace,
         known: &NamedEndpoints<'_>,
     ) -> Option<Stream> {
         let mut awaits = None;
@@ -259,7 +259,7 @@ impl FlowBasis {
     fn make_stream_between(
         &self,
         pair: &EndpointPair,
-        source: ReplaySource,
+        source: FrameSourceAndPace,
         known: &NamedEndpoints<'_>,
     ) -> Stream {
         let tx = known.interfaces[pair.from.interface].port;
@@ -271,7 +271,7 @@ impl FlowBasis {
 /// The source of a flow's frames and their times.
 enum FlowOrigin {
     /// The frames are in a file.
-    File(ReplaySource),
+    File(FrameSourceAndPace),
     /// The frames are made from headers, sizes and a payload.
     Recipe(FlowRecipe),
 }

@@ -1,6 +1,6 @@
 //! Ports and their layer 1.
 
-use super::{PortNames, UniqueNames, resolve_port_name, site};
+use super::{NamedObjectPaths, PortNames, resolve_port_name, site};
 use crate::parts::OTHER_NODES_MEMBER;
 use crate::reader::DocumentObject;
 use crate::{PlanParseOptions, Port, PortHost, PortLocation};
@@ -26,7 +26,7 @@ const OTG_SPEEDS: &[(&str, u64)] = &[
 pub(super) fn read_ports<'a>(
     config: &DocumentObject<'a>,
     options: PlanParseOptions,
-    names: &mut UniqueNames<'a>,
+    names: &mut NamedObjectPaths<'a>,
 ) -> Vec<Port> {
     let mut ports: Vec<Port> = Vec::new();
     let mut taken = site::UsedPortLocations::new();
@@ -82,7 +82,7 @@ pub(super) fn read_layer1<'a>(
     config: &DocumentObject<'a>,
     ports: &mut [Port],
     port_names: &PortNames,
-    names: &mut UniqueNames<'a>,
+    names: &mut NamedObjectPaths<'a>,
 ) {
     for item in config.read_items("layer1") {
         let Some(object) = item.as_object() else { continue };

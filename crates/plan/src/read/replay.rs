@@ -15,7 +15,7 @@ const REPLAY_FRAMES_REASON: &str = "the frames come from `x_replay`";
 const MAX_REPLAYED_FRAME_BYTES: u64 = 300_000;
 
 /// A flow's frames and their times.
-pub(super) struct ReplaySource {
+pub(super) struct FrameSourceAndPace {
     pub(super) frames: FrameOrigin,
     pub(super) rate: Rate,
     pub(super) duration: StreamDuration,
@@ -26,7 +26,7 @@ pub(super) fn read_source(
     flow: &DocumentObject<'_>,
     replay: DocumentObject<'_>,
     tagged: bool,
-) -> Option<ReplaySource> {
+) -> Option<FrameSourceAndPace> {
     flow.refuse_members(&["packet", "size", "payload", "duration"], REPLAY_FRAMES_REASON);
     let recording = read_recording(&replay, tagged);
     replay.refuse_unread_members();
@@ -43,7 +43,7 @@ pub(super) fn read_source(
         _ => StreamAmount::Continuous,
     };
     let duration = StreamDuration { amount, delay: InterFrameGap::Bytes(0), gap: 12 };
-    Some(ReplaySource { frames: FrameOrigin::Recorded(Arc::new(recording)), rate, duration })
+    Some(FrameSourceAndPace { frames: FrameOrigin::Recorded(Arc::new(recording)), rate, duration })
 }
 
 fn read_recording(replay: &DocumentObject<'_>, tagged: bool) -> Option<PlannedRecording> {

@@ -25,7 +25,7 @@ pub struct LoadedSender {
 }
 
 /// The flows of a plan. The parts of a flow share its rate; each of its directions has all of it.
-pub(super) fn flow_loads(bound: &BoundPlan) -> Vec<FlowLoad> {
+pub(super) fn compute_flow_loads(bound: &BoundPlan) -> Vec<FlowLoad> {
     let mut flows: Vec<FlowLoad> = Vec::new();
     for (stream, timed) in bound.plan.streams.iter().zip(&bound.streams) {
         if flows.len() <= stream.flow {
@@ -51,7 +51,7 @@ pub(super) fn loaded_senders(plan: &Plan, streams: &[StreamLoad]) -> Vec<LoadedS
     sending.map(|(name, rate)| LoadedSender { name: name.clone(), share: rate / whole }).collect()
 }
 
-pub(super) fn stream_loads(bound: &BoundPlan) -> Vec<StreamLoad> {
+pub(super) fn compute_stream_loads(bound: &BoundPlan) -> Vec<StreamLoad> {
     let streams = bound.plan.streams.iter().zip(&bound.streams);
     streams.map(|(stream, timed)| StreamLoad { tx: stream.tx, rate: timed.timeline.rate.as_f64() }).collect()
 }
@@ -93,7 +93,7 @@ impl TrialTraffic {
     fn total_load_on_bound_plan(&self, bound: &BoundPlan, of_sender: Rate) -> Result<f64, PlanProblems> {
         let mut least = f64::INFINITY;
         for port in 0..bound.plan.ports.len() {
-            if let Some(load) = self.load_of_port(bound, port, of_sender)? {
+            if let Some(load) = self.total_load_for_port_rate(bound, port, of_sender)? {
                 least = least.min(load);
             }
         }
@@ -101,7 +101,12 @@ impl TrialTraffic {
     }
 
     /// The total load of all senders at which this port has the rate; `None` if it sends nothing.
-    fn load_of_port(&self, bound: &BoundPlan, port: usize, rate: Rate) -> Result<Option<f64>, PlanProblems> {
+    fn total_load_for_port_rate(
+        &self,
+        bound: &BoundPlan,
+        port: usize,
+        rate: Rate,
+    ) -> Result<Option<f64>, PlanProblems> {
         let whole = self.full_load();
         let streams = self.streams.iter().zip(&bound.plan.streams).filter(|(stream, _)| stream.tx == port);
         // Amounts that one frame of the total load adds to this port: frames, bits of layer 2 and bits of layer 1.
@@ -139,7 +144,7 @@ impl TrialTraffic {
             return Ok(FrameSize::MIN);
         }
         if !fits_at(fits) {
-            // The size is not the problem here, so the real problem is returned.
+            // Not even the largest size fits. If the reason is another problem of the plan, that problem is returned.
             return self.bind_with_size(Some(largest)).map(|_| FrameSize::MIN);
         }
         // Invariant: `fits` has room, and `too_small` has not.

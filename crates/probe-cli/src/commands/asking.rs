@@ -8,7 +8,9 @@ use crate::{HostProgram, RecordFiles};
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::method::ProbeMethod;
 use packetrig_probe::{PermittedTarget, ProbePermit, ProbeSchedule};
-use packetrig_probe_io::ask::{self, AskEvent, AskOptions, ProbeLine, ProbeSeriesOutcome, SeriesEndReason};
+use packetrig_probe_io::ask::{
+    self, AskEvent, ProbeLine, ProbeSeriesOptions, ProbeSeriesOutcome, SeriesEndReason,
+};
 use packetrig_probe_io::circumstances;
 use packetrig_probe_io::listener::{PacketListener, WantedPackets};
 use packetrig_probe_io::path::{self, ProbePath};
@@ -219,8 +221,8 @@ fn make_schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<Prob
 }
 
 /// Returns the time limit for answers, and a stop condition that is true after an end signal.
-fn ask_options(asking: &AskingArgs) -> AskOptions<'static> {
-    AskOptions { answer: asking.wait, stop: &is_interrupted }
+fn ask_options(asking: &AskingArgs) -> ProbeSeriesOptions<'static> {
+    ProbeSeriesOptions { answer: asking.wait, stop: &is_interrupted }
 }
 
 /// Returns a number that differs from run to run, for identifiers.

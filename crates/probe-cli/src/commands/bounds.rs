@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 /// The permit file of this machine's owner.
-const OWNERS_FILE: &str = "/etc/packetrig/probe.toml";
+const OWNER_PERMIT_FILE: &str = "/etc/packetrig/probe.toml";
 
 /// Reads the owner's permit file and the user's permit file, and combines them with the networks of `--allow`.
 pub(super) fn read_permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
@@ -40,7 +40,7 @@ pub(super) fn read_permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
 
 /// Reads the permit file of this machine's owner; `None` if there is no such file.
 pub fn read_owner_permit() -> Result<Option<ProbePermit>, Error> {
-    read_permit_file(Path::new(OWNERS_FILE))
+    read_permit_file(Path::new(OWNER_PERMIT_FILE))
 }
 
 /// Reads a permit file; `None` if it does not exist.

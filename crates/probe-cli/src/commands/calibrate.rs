@@ -7,7 +7,7 @@ use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::choice::{self, CalibrationResult};
 use packetrig_probe::{ErrorSpread, ReleaseMechanism};
-use packetrig_probe_io::calibrate::{self, CalibratedMechanism, CalibrationExtent};
+use packetrig_probe_io::calibrate::{self, CalibratedMechanism, CalibrationSize};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::is_interrupted;
 use packetrig_program::numbers::format_count;
@@ -32,7 +32,7 @@ pub(super) fn run_calibration(
     let ports = ConnectedPorts::open_ports(&arguments.interfaces)?;
     let wanted =
         if arguments.mechanism.is_empty() { &ReleaseMechanism::ALL[..] } else { &arguments.mechanism };
-    let extent = CalibrationExtent { count: arguments.count, gap: arguments.gap, train: FRAMES_PER_TRAIN };
+    let extent = CalibrationSize { count: arguments.count, gap: arguments.gap, train: FRAMES_PER_TRAIN };
     let ends = (&ports.near, &ports.far);
     let found = calibrate::calibrate_mechanisms(ends, &arguments.confirm, wanted, extent, &is_interrupted)?;
     // An incomplete calibration is not saved: `auto` would choose between mechanisms of which some were not
@@ -44,7 +44,7 @@ pub(super) fn run_calibration(
     // Every mechanism counts as available here: `kept` contains only the mechanisms that have just worked.
     let (mechanism, why) = choice::choose_mechanism(|_| true, Some(&kept));
     let place = arguments.write.clone().map_or_else(mechanism::require_default_calibration_file, Ok)?;
-    save_result(&place, &kept)?;
+    save_calibration(&place, &kept)?;
     if arguments.json {
         output.write_json(&json!({"found": found, "chosen": mechanism, "why": why, "kept_in": place}))?;
     } else {
@@ -93,7 +93,7 @@ fn lab_location(lab: &Lab, index: usize) -> PortLocation {
     PortLocation { namespace: Some(port.namespace().to_owned()), interface: port.link.name.clone() }
 }
 
-fn save_result(place: &Path, kept: &CalibrationResult) -> Result<(), Error> {
+fn save_calibration(place: &Path, kept: &CalibrationResult) -> Result<(), Error> {
     try_save_result(place, kept).map_err(|source| Error::unwritable_file(place, source))
 }
 

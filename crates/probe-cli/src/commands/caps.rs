@@ -52,13 +52,13 @@ fn locations_to_examine(named: Option<&PortLocation>) -> Result<Vec<PortLocation
 }
 
 fn machine_facts() -> Result<Value, Error> {
-    let offset = clock::realtime_offset();
+    let offset = clock::measure_realtime_offset();
     let clocks = ClockState::read_current()?;
     Ok(json!({
         "kernel": packetrig_sys::kernel::kernel_release_name(),
         "processors": sched::allowed_cpus()?.len(),
         "may_have_real_time_priority": ThreadRights::current().has_capability("CAP_SYS_NICE"),
-        "real_time_share_us": sched::real_time_share(),
+        "real_time_share_us": sched::read_real_time_limits(),
         "clock_comparison_bound_ns": offset.bound_ns,
         // The value is rounded to whole seconds: the two clocks are read one after the other.
         "tai_ahead_s": (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + 500_000_000) / 1_000_000_000,

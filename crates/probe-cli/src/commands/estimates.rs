@@ -221,7 +221,7 @@ impl EstimateRequest<'_> {
                     key: None,
                     format: TimeFormat::Ptp,
                     number: own,
-                    realtime_offset_ns: clock::realtime_offset().offset_ns,
+                    realtime_offset_ns: clock::measure_realtime_offset().offset_ns,
                     // Rates are computed from differences of timestamps, in which a constant offset between
                     // the two clocks cancels out.
                     synchronised_ns: None,

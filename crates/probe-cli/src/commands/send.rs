@@ -106,7 +106,7 @@ fn probe_content(
     })?;
     // The permission applies to the target: a frame with another destination would bypass the permission, and
     // with another source address other hosts would receive the answers.
-    if frame.len() > way.longest_frame() || !send::is_frame_between(&frame, &way.ends) {
+    if frame.len() > way.longest_frame() || !send::is_allowed_probe_frame(&frame, &way.ends) {
         let from = way.ends.source;
         let to = way.ends.target;
         let most = way.longest_frame();

@@ -21,7 +21,7 @@ use packetrig_program::sandbox::{self, ThreadConfinement};
 use packetrig_program::table::format_table;
 use packetrig_program::{check_allowed_users, escape_unsafe_text};
 use packetrig_release::release_socket_path;
-use packetrig_sys::owner::overflow_user;
+use packetrig_sys::owner::read_overflow_user;
 use packetrig_sys::{clock, private_files, signal};
 use packetrig_units::Nanos;
 use packetrig_units::exposition::MetricsText;
@@ -38,7 +38,7 @@ pub(super) fn run_serve_command(
 ) -> Result<CommandExit, Error> {
     let users: Vec<u32> = arguments.allow_user.iter().map(|grant| grant.user).collect();
     // No access token is needed: the kernel attaches the user's number to the connection.
-    check_allowed_users(&users, overflow_user(), None)?;
+    check_allowed_users(&users, read_overflow_user(), None)?;
     // The directory of the socket is created before the sandbox is entered: Landlock rules are possible only
     // for existing directories.
     let socket = prepare_socket(arguments)?;

@@ -7,7 +7,7 @@ use crate::args::{AskingArgs, SessionFlags, StampArgs};
 use crate::error::Error;
 use packetrig_probe::series::{AnswerMeaning, SeriesCounts, SeriesTimes};
 use packetrig_probe::session::delays::{self, ClockRelation, DirectionDelays, OwnClock, SessionDelays};
-use packetrig_probe::session::sender::{DirectionKnowledge, SessionSettings, StampSender};
+use packetrig_probe::session::sender::{SessionFacts, SessionSettings, StampSender};
 use packetrig_probe::session::{SessionKey, TimeFormat};
 use packetrig_probe_io::ask::{AskEvent, ProbeSeriesOutcome};
 use packetrig_probe_io::listener::SilencedPort;
@@ -50,7 +50,7 @@ pub(super) fn run_session(
     let _loopback = asking::open_loopback(std::slice::from_ref(&way))?;
     let own = SilencedPort::reserve_any_port(way.location.namespace.as_deref(), way.ends.source)?;
     let mut listeners = asking::open_listeners(std::slice::from_ref(&way), Some(own.port()))?;
-    let before = clock::realtime_offset();
+    let before = clock::measure_realtime_offset();
     let mut sender = StampSender::new(
         way.ends,
         session_settings(wanted.target.port(), flags, own.port(), before.offset_ns)?,
@@ -71,7 +71,7 @@ pub(super) fn run_session(
     // The lines borrow the sender, which is needed below: it has collected the values that the reflector
     // reported.
     drop(lines);
-    let after = clock::realtime_offset();
+    let after = clock::measure_realtime_offset();
     // The offset that was measured after the session is used for the whole session; the bound is widened to
     // cover the earlier offset, too.
     let clock = OwnClock {
@@ -100,7 +100,7 @@ pub(super) fn run_session(
 /// The findings of a session about the two directions.
 struct SessionFindings {
     counts: SeriesCounts,
-    directions: DirectionKnowledge,
+    directions: SessionFacts,
     relation: ClockRelation,
     both: SessionDelays,
 }
@@ -114,7 +114,7 @@ impl SessionFindings {
     ) -> Self {
         let records = outcome.series.records();
         let follow_ups = sender.follow_ups();
-        let directions = sender.direction_knowledge();
+        let directions = sender.summarize_session();
         // Timestamps of the two ends can be subtracted only if both ends have stated how far their clocks can
         // be from UTC.
         let follows_utc = clock.error_ns.is_some() && directions.is_far_synchronised;

@@ -26,7 +26,7 @@ fn ask(lines: &mut [ProbeLine<'_>], port: Option<u16>) -> Vec<ProbeSeriesOutcome
     let listener =
         PacketListener::open_at_interface(&way.location, way.index, &WantedPackets { addresses, port })
             .unwrap();
-    let asked = AskOptions { answer: Nanos::from_millis(500), stop: &|| false };
+    let asked = ProbeSeriesOptions { answer: Nanos::from_millis(500), stop: &|| false };
     run_lines(lines, &mut [listener], asked, &mut |_| {}).unwrap()
 }
 
@@ -121,7 +121,7 @@ fn probes_sent_late_are_not_counted_as_lost() {
     let mut lines = [line(&way, Box::new(EchoMethod::new(way.ends, 1, None)), 60)];
     let wanted = WantedPackets { addresses: vec![way.ends.source], port: None };
     let listener = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
-    let asked = AskOptions { answer: Nanos::from_secs(2), stop: &|| false };
+    let asked = ProbeSeriesOptions { answer: Nanos::from_secs(2), stop: &|| false };
     let start = MonoTime::from_nanos(now().as_nanos() - 10_000_000_000);
     let outcome = run_lines_from(start, &mut lines, &mut [listener], asked, &mut |_| {}).unwrap().remove(0);
     assert_eq!(outcome.end, SeriesEndReason::Done);
@@ -139,7 +139,7 @@ fn more_than_is_allowed_does_not_begin() {
     assert!(check_limits(&lines[0]).is_ok(), "a burst and the rate");
     lines[0].schedule =
         ProbeSchedule::periodic(300, Nanos::from_millis(40), 98).unwrap_or_else(|e| panic!("{e}"));
-    let asked = AskOptions { answer: Nanos::ZERO, stop: &|| false };
+    let asked = ProbeSeriesOptions { answer: Nanos::ZERO, stop: &|| false };
     let refused = run_lines(&mut lines, &mut [], asked, &mut |_| panic!("nothing happens"));
     assert!(matches!(refused, Err(Error::Limits(BudgetExceeded::Probes(_)))), "{refused:?}");
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::ask::{self, AskOptions, ProbeLine};
+use crate::ask::{self, ProbeLine, ProbeSeriesOptions};
 use crate::lab::{PlainRelease, ProbeLab, permitted};
 use crate::listener::{PacketListener, SilencedPort, WantedPackets};
 use crate::path;
@@ -39,7 +39,7 @@ fn session(lab: &ProbeLab, key: Option<SessionKey>) {
         key,
         format: TimeFormat::Ptp,
         number: 5,
-        realtime_offset_ns: clock::realtime_offset().offset_ns,
+        realtime_offset_ns: clock::measure_realtime_offset().offset_ns,
         synchronised_ns: None,
         follow_up: true,
     };
@@ -61,14 +61,14 @@ fn session(lab: &ProbeLab, key: Option<SessionKey>) {
         let wanted = WantedPackets { addresses: vec![line.way.ends.source], port: Some(hush.port()) };
         let listener =
             PacketListener::open_at_interface(&line.way.location, line.way.index, &wanted).unwrap();
-        let asked = AskOptions { answer: Nanos::from_millis(500), stop: &|| false };
+        let asked = ProbeSeriesOptions { answer: Nanos::from_millis(500), stop: &|| false };
         let outcome = ask::run_lines(&mut [line], &mut [listener], asked, &mut |_| {}).unwrap().remove(0);
         done.store(true, Ordering::Release);
         (outcome, reflecting.join().unwrap().unwrap())
     });
     assert_eq!((counts.requests, counts.reflected), (8, 8));
     assert_eq!(outcome.series.counts().answered, 8);
-    let offset = clock::realtime_offset();
+    let offset = clock::measure_realtime_offset();
     for record in outcome.series.records() {
         // One machine: the far end's clock is ours, and the four stamps are in order.
         let far = |stamp: Option<packetrig_probe::ProbeStamp>| offset.to_monotonic(stamp.unwrap().middle());

@@ -3,7 +3,7 @@
 //!
 //! Invariant: a flag is set only if the intervals of the stamps allow no other conclusion.
 
-use super::train::TrainRelease;
+use super::train::TrainCopy;
 use super::{DepartedFrame, ReleaseOptions};
 use crate::{Error, now, small_count};
 use packetrig_probe::{DepartureStage, DepartureStamp, ProbeFlag, ProbeStamp, StampClock, StampSource};
@@ -21,7 +21,7 @@ type DepartureReports<'a> = dyn Fn(&mut dyn FnMut(KernelReport)) -> Result<usize
 
 /// Collects the departure stamps of the frames from one socket; its state continues from train to train.
 #[derive(Debug)]
-pub(super) struct ReleaseAccount {
+pub(super) struct DepartureStampCollector {
     wanted: WantedStamps,
     device: u32,
     tolerance: Nanos,
@@ -38,11 +38,17 @@ struct ReportedStamp {
     stamps: PacketStamps,
 }
 
-impl ReleaseAccount {
+impl DepartureStampCollector {
     pub(super) fn new(wanted: WantedStamps, stamps: StampAbilities, options: &ReleaseOptions) -> Self {
         let wanted = if options.stamps { wanted } else { WantedStamps::default() };
         let device = stamps.clock.unwrap_or(0);
-        Self { wanted, device, tolerance: options.tolerance, first: 0, before: clock::realtime_offset() }
+        Self {
+            wanted,
+            device,
+            tolerance: options.tolerance,
+            first: 0,
+            before: clock::measure_realtime_offset(),
+        }
     }
 
     pub(super) const fn wanted_stamps(&self) -> WantedStamps {
@@ -52,7 +58,7 @@ impl ReleaseAccount {
     pub(super) fn begin_train(&mut self) {
         // Without stamps there is nothing to convert, so the clocks need not be compared.
         if self.wanted != WantedStamps::default() {
-            self.before = clock::realtime_offset();
+            self.before = clock::measure_realtime_offset();
         }
     }
 
@@ -103,7 +109,7 @@ impl ReleaseAccount {
     }
 
     fn add_departure_stamps(&self, found: &[ReportedStamp], gone: &mut [DepartedFrame]) {
-        let after = clock::realtime_offset();
+        let after = clock::measure_realtime_offset();
         for ReportedStamp { number, stage, stamps } in found {
             // A late stamp of an earlier train wraps to a huge index, which is not in `gone`.
             let index = number.wrapping_sub(self.first) as usize;
@@ -128,7 +134,7 @@ impl ReleaseAccount {
     }
 
     /// Flags each frame whose stamps prove that it was late, early or contradictory.
-    pub(super) fn flag_train_timing(&self, train: &TrainRelease, gone: &mut [DepartedFrame]) {
+    pub(super) fn flag_train_timing(&self, train: &TrainCopy, gone: &mut [DepartedFrame]) {
         for (index, gone) in gone.iter_mut().enumerate() {
             flag_frame_timing(train.due_time_at(index), self.tolerance, gone);
         }

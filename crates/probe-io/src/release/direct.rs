@@ -1,10 +1,10 @@
 //! `sleep` and `spin`: the sender waits for each departure time itself and sends by a system call.
 
 use super::DepartedFrame;
-use super::account::ReleaseAccount;
+use super::account::DepartureStampCollector;
 use super::pace::{ReleasePace, SpinWaitOutcome, sleep_until};
 use super::place::ReleaseInterface;
-use super::train::TrainRelease;
+use super::train::TrainCopy;
 use super::worker::MechanismSender;
 use super::{ReleaseOptions, open::flag_if_queue_full, open::send_each_frame};
 use crate::{Error, now};
@@ -13,7 +13,7 @@ use packetrig_sys::packet::{FrameOptions, FrameSocket};
 
 pub(super) struct DirectRelease {
     socket: FrameSocket,
-    account: ReleaseAccount,
+    account: DepartureStampCollector,
     spins: bool,
 }
 
@@ -23,7 +23,7 @@ impl DirectRelease {
         mechanism: ReleaseMechanism,
         release_options: &ReleaseOptions,
     ) -> Result<Self, Error> {
-        let account = ReleaseAccount::new(place.wanted_stamps(true), place.stamps, release_options);
+        let account = DepartureStampCollector::new(place.wanted_stamps(true), place.stamps, release_options);
         let options = FrameOptions { stamps: account.wanted_stamps(), ..FrameOptions::default() };
         let socket = FrameSocket::open_on_interface(&place.netns, place.link.index, &place.name, options)?;
         Ok(Self { socket, account, spins: mechanism == ReleaseMechanism::Spin })
@@ -33,7 +33,7 @@ impl DirectRelease {
 impl MechanismSender for DirectRelease {
     fn send_train(
         &mut self,
-        train: &TrainRelease,
+        train: &TrainCopy,
         pace: &mut ReleasePace,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {

@@ -1,10 +1,10 @@
 //! `gate`: frames are handed over ahead of their departure times, and a program at the interface's egress holds each one back until then.
 
-use super::account::ReleaseAccount;
+use super::account::DepartureStampCollector;
 use super::open::{flag_if_queue_full, send_each_frame};
 use super::pace::{ReleasePace, STOLEN_CPU_THRESHOLD};
 use super::place::ReleaseInterface;
-use super::train::TrainRelease;
+use super::train::TrainCopy;
 use super::worker::MechanismSender;
 use super::{DepartedFrame, ReleaseOptions};
 use crate::{Error, now};
@@ -19,7 +19,7 @@ const GATE_CALL_MARGIN: Nanos = Nanos::from_micros(50);
 pub(super) struct GateRelease {
     held_by: hold::KernelGate,
     socket: FrameSocket,
-    account: ReleaseAccount,
+    account: DepartureStampCollector,
     ahead: Nanos,
     /// True if frames are handed over so early that a late wake-up does no harm.
     sleeps: bool,
@@ -27,7 +27,7 @@ pub(super) struct GateRelease {
 
 impl GateRelease {
     pub(super) fn open_at(place: &ReleaseInterface, release_options: &ReleaseOptions) -> Result<Self, Error> {
-        let account = ReleaseAccount::new(place.wanted_stamps(true), place.stamps, release_options);
+        let account = DepartureStampCollector::new(place.wanted_stamps(true), place.stamps, release_options);
         let release = Some(ReleaseClock::Monotonic);
         let options = FrameOptions { stamps: account.wanted_stamps(), release, ..FrameOptions::default() };
         let socket = FrameSocket::open_on_interface(&place.netns, place.link.index, &place.name, options)?;
@@ -74,7 +74,7 @@ pub(super) fn record_gated_frame(held: GatedFrame, gone: &mut DepartedFrame) {
 impl MechanismSender for GateRelease {
     fn send_train(
         &mut self,
-        train: &TrainRelease,
+        train: &TrainCopy,
         pace: &mut ReleasePace,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {

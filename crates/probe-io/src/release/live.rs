@@ -2,14 +2,14 @@
 //! call. The frames pass no queue and no capture, and get no kernel stamps. The program's next call shows that the
 //! driver has the previous frame, so the kernel calls the program once more after the last frame.
 
-use super::account::ReleaseAccount;
+use super::account::DepartureStampCollector;
 use super::gate::{limit_hold_time, record_gated_frame};
 use super::pace::ReleasePace;
 use super::place::ReleaseInterface;
-use super::train::TrainRelease;
+use super::train::TrainCopy;
 use super::worker::MechanismSender;
 use super::{DepartedFrame, ReleaseOptions};
-use crate::{Error, frames_in_memory, now, small_count};
+use crate::{Error, now, small_count, to_frame_count};
 use packetrig_probe::{DepartureStage, DepartureStamp, ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::hold::{LiveTrain, MAX_TRAIN_FRAME_BYTES, MAX_TRAIN_FRAMES};
 use packetrig_sys::stamping::WantedStamps;
@@ -24,7 +24,7 @@ const MAX_CALLS_WITHOUT_FRAME: usize = 100;
 
 pub(super) struct LiveRelease {
     train: LiveTrain,
-    account: ReleaseAccount,
+    account: DepartureStampCollector,
     ahead: Nanos,
     stamps: bool,
 }
@@ -54,7 +54,7 @@ impl LiveRelease {
                 }),
             });
         }
-        let account = ReleaseAccount::new(WantedStamps::default(), place.stamps, release_options);
+        let account = DepartureStampCollector::new(WantedStamps::default(), place.stamps, release_options);
         let train = LiveTrain::open_for_interface(place.link.index)?;
         Ok(Self {
             train,
@@ -66,7 +66,7 @@ impl LiveRelease {
 
     /// Gives the program as many frames of the train as it has room for, beginning at `next`. Returns the
     /// index of the first frame without room.
-    fn fill_program_slots(&mut self, train: &TrainRelease, next: usize, gone: &mut [DepartedFrame]) -> usize {
+    fn fill_program_slots(&mut self, train: &TrainCopy, next: usize, gone: &mut [DepartedFrame]) -> usize {
         let mut index = next;
         while index < train.len() {
             let at = now();
@@ -83,7 +83,7 @@ impl LiveRelease {
     /// driver gets frames with the same departure time at once.
     fn send_next_batch(
         &mut self,
-        train: &TrainRelease,
+        train: &TrainCopy,
         from: usize,
         given: usize,
         pace: &mut ReleasePace,
@@ -124,7 +124,7 @@ impl LiveRelease {
 }
 
 /// Counts how many frames at the beginning of `range` follow each other within at most `most`.
-fn count_frames_within(train: &TrainRelease, range: Range<usize>, most: Nanos) -> usize {
+fn count_frames_within(train: &TrainCopy, range: Range<usize>, most: Nanos) -> usize {
     1 + (range.start + 1..range.end)
         .take_while(|index| train.due_time_at(*index).since(train.due_time_at(*index - 1)) <= most)
         .count()
@@ -133,7 +133,7 @@ fn count_frames_within(train: &TrainRelease, range: Range<usize>, most: Nanos) -
 impl MechanismSender for LiveRelease {
     fn send_train(
         &mut self,
-        train: &TrainRelease,
+        train: &TrainCopy,
         pace: &mut ReleasePace,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
@@ -155,7 +155,7 @@ impl MechanismSender for LiveRelease {
             // A call sends nothing if its frame is due later than the program may hold it. The call is
             // repeated when the due time is nearer.
             let call = self.send_next_batch(train, sent, given, pace)?;
-            let off = frames_in_memory(call.end - first);
+            let off = to_frame_count(call.end - first);
             in_vain = if off == sent { in_vain + 1 } else { 0 };
             // Only frames of this call are recorded: earlier frames have their record, and the program reuses
             // its slots.

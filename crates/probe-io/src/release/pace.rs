@@ -1,19 +1,19 @@
 //! Waits for a departure time: sleeps, or sleeps and then spins.
 //!
 //! A [`ReleasePace`] belongs to the thread that it prepared. A real-time thread that spins blocks all other
-//! threads on its processor. So after spinning for [`MAX_SPUN`] within [`SPIN_WINDOW`], the thread becomes an
+//! threads on its processor. So after spinning for [`MAX_SPIN_TIME`] within [`SPIN_WINDOW`], the thread becomes an
 //! ordinary thread until the window ends.
 //!
 //! Invariant: a wait never ends before the time that it waits for.
 
 use super::ReleaseOptions;
-use super::warm::{MAX_WARM_UP_TIME, WarmRelease};
+use super::warm::{MAX_WARM_UP_TIME, SendPathWarmer};
 use crate::now;
 use packetrig_sys::{clock, sched};
 use packetrig_units::{MonoTime, Nanos};
 
 const SPIN_WINDOW: Nanos = Nanos::from_millis(1_000);
-const MAX_SPUN: Nanos = Nanos::from_millis(500);
+const MAX_SPIN_TIME: Nanos = Nanos::from_millis(500);
 /// If two consecutive clock readings of a spin are further apart than this, another task had the processor in between.
 pub(super) const STOLEN_CPU_THRESHOLD: Nanos = Nanos::from_micros(20);
 
@@ -33,7 +33,7 @@ pub(super) struct SpinWaitOutcome {
 pub(super) struct ReleasePace {
     spin_from: Nanos,
     priority: Option<i32>,
-    warm: Option<WarmRelease>,
+    warm: Option<SendPathWarmer>,
     duty: SpinBudget,
     /// Requests that could not be fulfilled, in words.
     pub(super) remarks: Vec<String>,
@@ -44,7 +44,7 @@ impl ReleasePace {
     /// a remark says so.
     pub(super) fn prepare_thread(
         options: &ReleaseOptions,
-        warm: Option<WarmRelease>,
+        warm: Option<SendPathWarmer>,
     ) -> Result<Self, packetrig_sys::Error> {
         let mut remarks = Vec::new();
         if let Some(cpu) = options.cpu {
@@ -90,7 +90,7 @@ impl ReleasePace {
         let waited = sleep_until(until);
         let slept = waited.at.since(began) > COLD_CACHE_SLEEP;
         if slept && busy_from.since(waited.at) > MAX_WARM_UP_TIME {
-            self.warm.iter().for_each(WarmRelease::send_warm_up);
+            self.warm.iter().for_each(SendPathWarmer::send_warm_up);
         }
         waited
     }
@@ -158,7 +158,7 @@ impl SpinBudget {
             self.spun = Nanos::ZERO;
             return std::mem::take(&mut self.resting).then_some(SchedulingClassChange::Work);
         }
-        if self.spun < MAX_SPUN || self.resting {
+        if self.spun < MAX_SPIN_TIME || self.resting {
             return None;
         }
         self.resting = true;

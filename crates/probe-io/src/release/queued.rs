@@ -3,11 +3,11 @@
 //!
 //! Any other discipline silently ignores departure times. So `open_at` checks which discipline the interface has.
 
-use super::account::ReleaseAccount;
+use super::account::DepartureStampCollector;
 use super::open::{flag_if_queue_full, send_each_frame};
 use super::pace::{ReleasePace, sleep_until};
 use super::place::ReleaseInterface;
-use super::train::TrainRelease;
+use super::train::TrainCopy;
 use super::worker::MechanismSender;
 use super::{DepartedFrame, ReleaseOptions};
 use crate::{Error, now};
@@ -24,7 +24,7 @@ const FQ_FLOW_LIMIT: usize = 100;
 
 pub(super) struct QueuedRelease {
     socket: FrameSocket,
-    account: ReleaseAccount,
+    account: DepartureStampCollector,
     ahead: Nanos,
     clock: ReleaseClock,
     /// Maximum number of frames that may wait at once.
@@ -72,7 +72,7 @@ impl QueuedRelease {
         let fq = qdisc.fq.unwrap_or_default();
         let clock =
             if mechanism == ReleaseMechanism::Fq { ReleaseClock::Monotonic } else { ReleaseClock::Tai };
-        let account = ReleaseAccount::new(place.wanted_stamps(true), place.stamps, release_options);
+        let account = DepartureStampCollector::new(place.wanted_stamps(true), place.stamps, release_options);
         let options =
             FrameOptions { stamps: account.wanted_stamps(), release: Some(clock), ..FrameOptions::default() };
         let limit = fq.flow_limit.map_or(FQ_FLOW_LIMIT, |limit| limit as usize);
@@ -105,13 +105,13 @@ fn tai_minus_monotonic_ns() -> u64 {
     // the result is rounded.
     let seconds = (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + SECOND / 2) / SECOND;
     // Below zero only if the wall clock shows a time before 1970 plus the uptime: no release time can be right then.
-    clock::realtime_offset().offset_ns.max(0).cast_unsigned() + seconds * SECOND
+    clock::measure_realtime_offset().offset_ns.max(0).cast_unsigned() + seconds * SECOND
 }
 
 impl MechanismSender for QueuedRelease {
     fn send_train(
         &mut self,
-        train: &TrainRelease,
+        train: &TrainCopy,
         _pace: &mut ReleasePace,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {

@@ -4,13 +4,13 @@
 //! Only the first departure time is kept: a frame that is due later leaves early, and is flagged if that exceeds the
 //! tolerance.
 
-use super::account::ReleaseAccount;
+use super::account::DepartureStampCollector;
 use super::pace::ReleasePace;
 use super::place::ReleaseInterface;
-use super::train::TrainRelease;
+use super::train::TrainCopy;
 use super::worker::MechanismSender;
 use super::{DepartedFrame, ReleaseOptions};
-use crate::{Error, frames_in_memory, now};
+use crate::{Error, now, to_frame_count};
 use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::packet::{TxOptions, TxRing};
 
@@ -31,13 +31,13 @@ fn slot_count(longest: usize) -> usize {
 
 pub(super) struct RingRelease {
     slots: TxRing,
-    account: ReleaseAccount,
+    account: DepartureStampCollector,
     longest: usize,
 }
 
 impl RingRelease {
     pub(super) fn open_at(place: &ReleaseInterface, release_options: &ReleaseOptions) -> Result<Self, Error> {
-        let account = ReleaseAccount::new(place.wanted_stamps(false), place.stamps, release_options);
+        let account = DepartureStampCollector::new(place.wanted_stamps(false), place.stamps, release_options);
         let longest = place.link.mtu as usize + FRAME_BYTES_BEYOND_MTU;
         let options = TxOptions { slots: slot_count(longest), longest, bypass_queue: true };
         let ring = TxRing::open_on_interface(&place.netns, place.link.index, &place.name, options)?;
@@ -45,7 +45,7 @@ impl RingRelease {
         Ok(Self { slots: ring, account, longest })
     }
 
-    fn fill_slots(&mut self, train: &TrainRelease) -> Result<(), Error> {
+    fn fill_slots(&mut self, train: &TrainCopy) -> Result<(), Error> {
         // The whole train is checked first, because a part of it in the ring would leave with the next kick.
         let refused = Error::Train {
             mechanism: ReleaseMechanism::Ring,
@@ -72,7 +72,7 @@ impl RingRelease {
 impl MechanismSender for RingRelease {
     fn send_train(
         &mut self,
-        train: &TrainRelease,
+        train: &TrainCopy,
         pace: &mut ReleasePace,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
@@ -97,7 +97,7 @@ impl MechanismSender for RingRelease {
         self.slots.withdraw_untaken();
         // The kernel takes frames in order, and `fill_slots` has checked their lengths, so the refused frames
         // are the last ones.
-        let taken = train.len() - frames_in_memory(self.slots.counts().refused - refused);
+        let taken = train.len() - to_frame_count(self.slots.counts().refused - refused);
         for (index, gone) in gone.iter_mut().enumerate() {
             if index >= taken {
                 gone.flags.push(ProbeFlag::Dropped);

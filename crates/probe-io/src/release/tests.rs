@@ -43,7 +43,7 @@ impl Lab {
 
     /// Frames that arrived, each with the arrival on this node's clock.
     fn received(&mut self, count: usize) -> Vec<(Vec<u8>, u64)> {
-        let offset = clock::realtime_offset();
+        let offset = clock::measure_realtime_offset();
         let mut frames = Vec::new();
         for _ in 0..100 {
             self.far.receive_frames(usize::MAX, &mut |frame| {

@@ -6,13 +6,13 @@ use super::DueFrame;
 use packetrig_units::MonoTime;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct TrainRelease {
+pub(super) struct TrainCopy {
     bytes: Vec<u8>,
     /// Departure time of each frame, and the offset at which its bytes end.
     probes: Vec<(MonoTime, usize)>,
 }
 
-impl TrainRelease {
+impl TrainCopy {
     /// Replaces the content by a copy of `train`.
     pub(super) fn copy_train(&mut self, train: &[DueFrame<'_>]) {
         self.bytes.clear();
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn frames_and_instants_are_as_they_were_given() {
-        let mut train = TrainRelease::default();
+        let mut train = TrainCopy::default();
         for frames in [vec![&b"abc"[..], b"", b"defg"], vec![b"x"]] {
             let dues: Vec<_> = (10..)
                 .zip(&frames)

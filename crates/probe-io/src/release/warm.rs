@@ -23,12 +23,12 @@ const WARM_UP_ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 const WARM_UP_PAYLOAD: &[u8] = b"packetrig warms up";
 
 #[derive(Debug)]
-pub(super) struct WarmRelease {
+pub(super) struct SendPathWarmer {
     socket: FrameSocket,
     frame: [u8; WARM_UP_FRAME_BYTES],
 }
 
-impl WarmRelease {
+impl SendPathWarmer {
     /// Uses the loopback interface of the namespace of `place`, or else that of this process. `None` if
     /// neither is up, or if frames are released through the loopback interface itself.
     pub(super) fn open_for_place(place: &ReleaseInterface) -> Option<Self> {

@@ -5,8 +5,8 @@
 
 use super::pace::ReleasePace;
 use super::place::ReleaseInterface;
-use super::train::TrainRelease;
-use super::warm::WarmRelease;
+use super::train::TrainCopy;
+use super::warm::SendPathWarmer;
 use super::{DepartedFrame, DueFrame, FrameRelease, MAX_BEGUN, ReleaseOptions, ReleasePipeline};
 use crate::Error;
 use packetrig_probe::ReleaseMechanism;
@@ -21,7 +21,7 @@ pub(super) trait MechanismSender: Send {
     /// Sends a train. `gone` has one element for each of its frames.
     fn send_train(
         &mut self,
-        train: &TrainRelease,
+        train: &TrainCopy,
         pace: &mut ReleasePace,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error>;
@@ -43,7 +43,7 @@ const WAKE_UP_TIME: Nanos = Nanos::from_millis(2);
 /// A train on its way to the thread and back.
 #[derive(Default)]
 struct TrainJob {
-    train: TrainRelease,
+    train: TrainCopy,
     gone: Vec<DepartedFrame>,
 }
 
@@ -75,7 +75,7 @@ impl ReleaseWorker {
         let (jobs, orders) = sync_channel::<TrainJob>(MAX_BEGUN);
         let (answers, done) = sync_channel(MAX_BEGUN);
         let (ready, is_ready) = sync_channel(1);
-        let warm = if options.warm { WarmRelease::open_for_place(place) } else { None };
+        let warm = if options.warm { SendPathWarmer::open_for_place(place) } else { None };
         let thread = place.netns.spawn_in_namespace(format!("release-{mechanism}"), move || {
             let mut pace = ReleasePace::prepare_thread(&options, warm)?;
             // The send fails only if `start_thread` has already returned an error; then the loop below ends

@@ -102,7 +102,7 @@ fn open_listener(shared: &ServiceShared) -> Result<(PacketListener, Vec<IpAddr>)
 
 fn deliver_answer(heard: &ReceivedFrame<'_>, shared: &ServiceShared) {
     let Some(answer) = heard.read_answer() else { return };
-    let Some(answered) = answered_packet(&answer) else { return };
+    let Some(answered) = identify_answered_packet(&answer) else { return };
     let within = if answered.is_prohibited { PROHIBITION_VALID_TIME } else { ANSWER_TIMEOUT };
     let senders = shared.flows.find_senders(&answered.flow, answered.mark, within, now());
     // All senders belong to one user, as `find_senders` guarantees.
@@ -133,7 +133,7 @@ struct AnsweredPacket {
     is_prohibited: bool,
 }
 
-fn answered_packet(answer: &ProbeAnswer<'_>) -> Option<AnsweredPacket> {
+fn identify_answered_packet(answer: &ProbeAnswer<'_>) -> Option<AnsweredPacket> {
     let (source, target) = (answer.to, answer.from);
     let icmp = if source.is_ipv4() { ICMP } else { ICMPV6 };
     let answered = match &answer.content {

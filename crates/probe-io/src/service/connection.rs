@@ -123,7 +123,7 @@ impl ClientConnection {
     pub(super) fn report_packets(&self, reports: &[PacketReport]) {
         let sent = reports.iter().filter(|report| report.outcome == PacketOutcome::Sent).count();
         // A sent packet refunds the cost of a message, so a program is never slowed if its packets are sent.
-        self.refund_units(work::SENT_PACKET_COST * sent as u64);
+        self.refund_units(work::SENT_PACKET_REFUND * sent as u64);
         self.spend_units(work::UNSENT_PACKET_COST * (reports.len() - sent) as u64);
         let mut state = self.lock_state();
         for report in reports {

@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Answers that arrive later than this after the packet are delivered to no client.
 pub(super) const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(60);
 /// Maximum number of flows, and of requests, that are remembered for one user: the latest ones.
-const MAX_OF_USER: usize = 65_536;
+const MAX_FLOWS_PER_USER: usize = 65_536;
 /// Maximum number of old entries that are removed per new packet.
 const MAX_FORGOTTEN_PER_PACKET: usize = 2;
 
@@ -190,7 +190,7 @@ fn remove_expired_entries<T: Ord>(
 ) -> Vec<(MonoTime, T)> {
     let mut forgotten = Vec::new();
     while forgotten.len() < MAX_FORGOTTEN_PER_PACKET {
-        if of_user.len() <= MAX_OF_USER
+        if of_user.len() <= MAX_FLOWS_PER_USER
             && of_user.first().is_none_or(|(sent_at, _)| now.since(*sent_at) < ANSWER_TIMEOUT)
         {
             break;
@@ -291,7 +291,10 @@ mod tests {
         assert_eq!(clients(&flows, &echo(u16::MAX, 201), 12), [20]);
         assert_eq!(clients(&flows, &echo(0, 200), 12), [0; 0], "of too many the oldest are forgotten");
         let known = flows.lock_known();
-        assert!(known.requests.len() <= MAX_OF_USER + 1 && known.of_users[&2].requests.len() <= MAX_OF_USER);
+        assert!(
+            known.requests.len() <= MAX_FLOWS_PER_USER + 1
+                && known.of_users[&2].requests.len() <= MAX_FLOWS_PER_USER
+        );
     }
 
     #[test]

@@ -335,7 +335,7 @@ struct ClockReadings {
 
 impl ClockReadings {
     fn read_clocks() -> Self {
-        let offset = clock::realtime_offset();
+        let offset = clock::measure_realtime_offset();
         let monotonic = clock::monotonic_ns();
         let realtime = monotonic.saturating_add_signed(offset.offset_ns);
         // Both clocks run at the same rate and differ by whole seconds, so the difference is rounded to

@@ -209,7 +209,7 @@ impl ClientPorts {
 
 /// Returns whether all sockets with a port belong to a user; `false` if the kernel does not say.
 fn is_port_of_user(port: SourcePort, user: u32) -> bool {
-    let users = ports::users_of_port(port.protocol(), port.port).unwrap_or_default();
+    let users = ports::find_port_users(port.protocol(), port.port).unwrap_or_default();
     !users.is_empty() && users.iter().all(|of| *of == user)
 }
 

@@ -24,7 +24,7 @@ use std::time::Duration;
 const MAX_WORK_WAIT: Duration = Duration::from_millis(20);
 /// Maximum number of disconnected clients whose counts are kept for the result. Each user may have an equal
 /// part of them, so that a user who connects again and again does not displace the counts of other users.
-const MAX_PAST: usize = 1024;
+const MAX_PAST_CLIENTS: usize = 1024;
 
 /// The state that the lock protects.
 #[derive(Debug, Default)]
@@ -282,7 +282,7 @@ impl ServiceShared {
 
 /// Returns whether the counts of one more client of a user are kept.
 fn has_room_for_past(past: &[PastClient], user: u32, users: usize) -> bool {
-    past.iter().filter(|client| client.user == user).count() < MAX_PAST / users.max(1)
+    past.iter().filter(|client| client.user == user).count() < MAX_PAST_CLIENTS / users.max(1)
 }
 
 #[cfg(test)]
@@ -304,7 +304,7 @@ mod tests {
         while has_room_for_past(&past, 1, 4) {
             past.push(client(1));
         }
-        assert_eq!(past.len(), MAX_PAST / 4);
+        assert_eq!(past.len(), MAX_PAST_CLIENTS / 4);
         assert!(has_room_for_past(&past, 2, 4) && has_room_for_past(&past, 3, 4));
     }
 }

@@ -13,7 +13,7 @@
 
 use super::agreement::{PairRateAgreement, spread_range};
 use super::gaps::{CompleteTrain, median};
-use super::settle::{MEASURED_PROBES, SPREAD_THRESHOLD, TrainSettler, TrainShape, probes_at_once};
+use super::settle::{MEASURED_PROBES, SPREAD_THRESHOLD, TrainSettler, TrainShape, plan_probes_at_once};
 use super::{
     DiscardedTrains, EstimateQuality, NoEstimateReason, PassedProbe, RateEstimate, RateEstimator,
     SettledTrains, TrainRequest, clamp_to_nanos, find_sample_modes, packets_per_frame,
@@ -295,7 +295,7 @@ impl RateEstimator for PairEstimator {
         let length = self.pair_length();
         self.sent += 1;
         let mut probes =
-            probes_at_once(self.primer_count(settled), MEASURED_PROBES, ProbeKind::Pair, shape.length);
+            plan_probes_at_once(self.primer_count(settled), MEASURED_PROBES, ProbeKind::Pair, shape.length);
         for probe in probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Pair) {
             // Primers keep the full length, because they have to empty the bucket.
             probe.length = length;

@@ -9,7 +9,7 @@
 //! losses counts with the requested rate.
 
 use super::gaps::{CompleteTrain, difference_ns, mean, median};
-use super::settle::{TrainSettler, TrainShape, spaced_probes};
+use super::settle::{TrainSettler, TrainShape, plan_spaced_probes};
 use super::{
     DiscardedTrains, EstimateQuality, NoEstimateReason, PassedProbe, RateEstimate, RateEstimator,
     TrainRequest, clamp_to_nanos, packets_per_frame,
@@ -18,7 +18,7 @@ use crate::ProbeKind;
 use packetrig_units::Nanos;
 
 mod trend;
-use trend::{DelayTrend, stream_trend};
+use trend::{DelayTrend, classify_delay_trend};
 
 /// Size of streams and fleets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl RateSearch {
     }
 
     /// The rate to try next; `None` if the range is narrow enough. Widens the range as long as no stream has queued.
-    fn next_rate(&mut self) -> Option<f64> {
+    fn choose_next_rate(&mut self) -> Option<f64> {
         let fine = self.resolution;
         let low = self.low;
         let high = self.high;
@@ -153,7 +153,7 @@ impl RateSearch {
 
 impl StreamFleet {
     /// The trend of most streams of the fleet, as soon as the remaining streams cannot change it.
-    fn fleet_trend(&self, streams: usize) -> Option<DelayTrend> {
+    fn decide_fleet_trend(&self, streams: usize) -> Option<DelayTrend> {
         let need = DECIDING_STREAM_SHARE * streams as f64;
         let rising = self.count_trend(DelayTrend::Rising);
         let level = self.count_trend(DelayTrend::Level);
@@ -224,7 +224,7 @@ impl PathloadEstimator {
             .max(MIN_STREAM_PROBES);
         // A pause as long as the stream halves the mean load and lets the queue drain.
         let takes = clamp_to_nanos(f64::from(measured) * gap.as_u64() as f64);
-        let mut probes = spaced_probes(primers, measured, ProbeKind::Train, length, gap);
+        let mut probes = plan_spaced_probes(primers, measured, ProbeKind::Train, length, gap);
         for primer in probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Primer) {
             primer.length = self.settle.shape().length;
         }
@@ -263,7 +263,7 @@ impl PathloadEstimator {
         let noise = whole
             .gap_uncertainty(from, whole.last_index())
             .max(DELAY_NOISE_SHARE * whole.departure_gap(from, whole.last_index()));
-        self.add_trend(stream_trend(&delays, noise), rate);
+        self.add_trend(classify_delay_trend(&delays, noise), rate);
     }
 
     fn add_trend(&mut self, trend: DelayTrend, rate: f64) {
@@ -277,7 +277,7 @@ impl PathloadEstimator {
         let Some(search) = &mut self.search else { return };
         let asked = self.fleet.asked;
         if asked > 0.0 {
-            let verdict = self.fleet.fleet_trend(self.fleets.streams);
+            let verdict = self.fleet.decide_fleet_trend(self.fleets.streams);
             // Unusable streams have no trend, so a fleet could otherwise go on for ever.
             if verdict.is_none() && self.fleet.streams >= MAX_FUTILE_FLEETS * self.fleets.streams {
                 self.is_futile = true;
@@ -290,7 +290,7 @@ impl PathloadEstimator {
         }
         self.tried += 1;
         // The rate 0 ends the search.
-        let next = search.next_rate().filter(|_| self.tried <= self.fleets.most);
+        let next = search.choose_next_rate().filter(|_| self.tried <= self.fleets.most);
         self.fleet = StreamFleet { asked: next.unwrap_or(0.0), ..StreamFleet::default() };
     }
 }
@@ -343,8 +343,8 @@ impl RateEstimator for PathloadEstimator {
                 discarded: self.discarded,
             });
         }
-        // A copy is used, because `next_rate` widens the range as long as no stream has queued.
-        let is_done = search.clone().next_rate().is_none();
+        // A copy is used, because `choose_next_rate` widens the range as long as no stream has queued.
+        let is_done = search.clone().choose_next_rate().is_none();
         if !is_done {
             let low = search.low / 1e6;
             let high = search.high / 1e6;

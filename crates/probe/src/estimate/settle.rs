@@ -113,7 +113,7 @@ impl TrainSettler {
         self.sent += 1;
         let pause = self.shape.pause.max(clamp_to_nanos(self.over_ns));
         TrainRequest {
-            probes: probes_at_once(0, self.shape.longest, ProbeKind::Train, self.shape.length),
+            probes: plan_probes_at_once(0, self.shape.longest, ProbeKind::Train, self.shape.length),
             pause,
         }
     }
@@ -323,12 +323,12 @@ fn mean_gap(probes: &[PassedProbe]) -> Option<f64> {
 }
 
 /// Plans probes that are all due at once: `primers`, and `of` probes to be measured.
-pub(super) fn probes_at_once(primers: u32, of: u32, kind: ProbeKind, length: u32) -> Vec<PlannedProbe> {
-    spaced_probes(primers, of, kind, length, Nanos::ZERO)
+pub(super) fn plan_probes_at_once(primers: u32, of: u32, kind: ProbeKind, length: u32) -> Vec<PlannedProbe> {
+    plan_spaced_probes(primers, of, kind, length, Nanos::ZERO)
 }
 
 /// Plans primers that are due at once, and `of` probes to be measured, `gap` apart.
-pub(super) fn spaced_probes(
+pub(super) fn plan_spaced_probes(
     primers: u32,
     of: u32,
     kind: ProbeKind,

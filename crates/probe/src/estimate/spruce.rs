@@ -9,7 +9,7 @@
 //! Invariant: the measured distance at departure is used, not the planned one.
 
 use super::gaps::{CompleteTrain, mean, quantile, standard_error};
-use super::settle::{TrainSettler, TrainShape, spaced_probes};
+use super::settle::{TrainSettler, TrainShape, plan_spaced_probes};
 use super::{
     DiscardedTrains, EstimateQuality, NoEstimateReason, PairEstimator, PairSelection, PassedProbe,
     RateEstimate, RateEstimator, SettledTrains, TrainRequest, clamp_to_nanos, packets_per_frame,
@@ -84,7 +84,7 @@ const MIN_USABLE_PAIRS: usize = 20;
 const MIN_CAPACITY_UNCERTAINTY: f64 = 0.005;
 /// Spruce's limits of its own load: in bit/s, and as a share of the capacity.
 const MAX_LOAD: f64 = 240_000.0;
-const MAX_SHARE: f64 = 0.05;
+const MAX_LOAD_SHARE: f64 = 0.05;
 
 impl SpruceEstimator {
     /// Creates an estimator that sends pairs on a path with this capacity (in bits of frames per second) until `pairs`
@@ -142,11 +142,11 @@ impl RateEstimator for SpruceEstimator {
         // part of it. A float holds 53 bits; the share is in (0, 1], so its logarithm is finite.
         let share = ((keyed_mix(self.seed, self.sent as u64) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         // The mean pause that keeps the load of pairs and primers within both of Spruce's limits.
-        let mean = f64::from(primers + 2) * self.frame_bits() * 1e9 / MAX_LOAD.min(MAX_SHARE * capacity);
+        let mean = f64::from(primers + 2) * self.frame_bits() * 1e9 / MAX_LOAD.min(MAX_LOAD_SHARE * capacity);
         let gap = clamp_to_nanos(self.frame_bits() * 1e9 / capacity);
         let pause = self.shape.pause.max(clamp_to_nanos(-share.ln() * mean));
         let pause = if self.sent == 1 { pause.max(over) } else { pause };
-        let mut probes = spaced_probes(primers, 2, ProbeKind::Pair, self.shape.length, gap);
+        let mut probes = plan_spaced_probes(primers, 2, ProbeKind::Pair, self.shape.length, gap);
         let behind = clamp_to_nanos(FIRST_PROBE_DELAY_FACTOR * primed_ns);
         probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Pair).for_each(|probe| probe.at += behind);
         Some(TrainRequest { probes, pause })

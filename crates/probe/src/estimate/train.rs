@@ -11,7 +11,7 @@
 
 use super::agreement::spread_range;
 use super::gaps::{CompleteTrain, difference_ns, median};
-use super::settle::{TrainSettler, TrainShape, probes_at_once};
+use super::settle::{TrainSettler, TrainShape, plan_probes_at_once};
 use super::{
     DiscardedTrains, EstimateQuality, NoEstimateReason, PassedProbe, RateEstimate, RateEstimator,
     TrainRequest, clamp_to_nanos, packets_per_frame,
@@ -126,7 +126,7 @@ impl RateEstimator for TrainEstimator {
         self.sent += 1;
         // A rate needs one distance, so two probes at least.
         let of = self.of.min(shape.longest.saturating_sub(settled.primers)).max(2);
-        let probes = probes_at_once(settled.primers, of, ProbeKind::Train, shape.length);
+        let probes = plan_probes_at_once(settled.primers, of, ProbeKind::Train, shape.length);
         let drained =
             clamp_to_nanos(2.0 * probes.len() as f64 * f64::from(shape.length) * 8e9 / settled.bits_per_s);
         Some(TrainRequest {

@@ -105,10 +105,10 @@ fn every_probe_is_in_one_account() {
 #[test]
 fn quantiles_are_values_that_were_seen() {
     let taken: Vec<MeasuredTime> = (1..=100).map(|ns| MeasuredTime { ns, bound_ns: 5 }).collect();
-    let times = time_statistics(&taken, None).unwrap();
+    let times = summarize_times(&taken, None).unwrap();
     assert_eq!((times.p50_ns, times.p95_ns, times.p99_ns, times.max_ns), (50, Some(95), Some(99), 100));
     assert!((times.mean_ns - 50.5).abs() < 1e-9 && (times.mdev_ns - 28.866).abs() < 1e-3);
-    assert_eq!(time_statistics(&[], None), None);
+    assert_eq!(summarize_times(&[], None), None);
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub mod work {
     pub const MESSAGE_COST: u64 = 5;
     pub const UNSENT_PACKET_COST: u64 = 1;
     /// Units that are refunded for a sent packet.
-    pub const SENT_PACKET_COST: u64 = MESSAGE_COST;
+    pub const SENT_PACKET_REFUND: u64 = MESSAGE_COST;
     /// Cost of looking up the path to a target, or the user of a port, that is not known yet.
     pub const LOOK_UP_COST: u64 = 10;
     /// Number of queued packets that may be searched for one unit.

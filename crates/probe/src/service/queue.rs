@@ -73,7 +73,7 @@ pub struct DueTrain {
 }
 
 /// Position in the queue: by the due time of the first packet, then by the order of hand-over.
-type QueuePlace = (MonoTime, u64);
+type QueuePosition = (MonoTime, u64);
 
 #[derive(Debug)]
 struct ClientQueue {
@@ -81,7 +81,7 @@ struct ClientQueue {
     priority: u8,
     packets: u32,
     bytes: u64,
-    waiting: BTreeMap<QueuePlace, QueuedTrain>,
+    waiting: BTreeMap<QueuePosition, QueuedTrain>,
     user: u32,
     usage: RecentUsage,
 }
@@ -120,7 +120,7 @@ impl RecentUsage {
 pub struct ReleaseQueue {
     clients: BTreeMap<ClientId, ClientQueue>,
     /// Client of the train at each position.
-    order: BTreeMap<QueuePlace, ClientId>,
+    order: BTreeMap<QueuePosition, ClientId>,
     /// Recent usage of all clients of each user. Users are few, so none is forgotten.
     users: BTreeMap<u32, RecentUsage>,
     handed_over: u64,

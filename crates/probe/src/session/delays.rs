@@ -8,9 +8,9 @@
 //! Invariant: delays are computed only with a relation that both ends state or that the exchanges prove, and
 //! their bound includes the error of the relation.
 
-use super::sender::DirectionKnowledge;
+use super::sender::SessionFacts;
 use crate::record::{ProbeFlag, ProbeRecord, ProbeStamp};
-use crate::series::{MeasuredTime, SeriesTimes, time_between, time_statistics};
+use crate::series::{MeasuredTime, SeriesTimes, summarize_times, time_between};
 use packetrig_stats::clock::ClockFit;
 use packetrig_stats::exchange::{ClockComparison, ClockExchange};
 use packetrig_units::{MonoTime, Nanos};
@@ -121,7 +121,7 @@ impl ClockRelation {
     }
 
     /// Returns the reason why the relation does not suffice for delays.
-    fn delay_obstacle(&self, told: &DirectionKnowledge) -> Option<NoDelayReason> {
+    fn delay_obstacle(&self, told: &SessionFacts) -> Option<NoDelayReason> {
         match self {
             Self::Utc(OwnClock { error_ns: None, .. }) => Some(NoDelayReason::ThisClock),
             Self::Utc(_) if !told.is_far_synchronised => Some(NoDelayReason::FarClock),
@@ -158,7 +158,7 @@ fn own_clock_stamp(far: ProbeStamp, at: MonoTime, doubt: u64) -> ProbeStamp {
 pub fn compute_delays(
     records: &[ProbeRecord],
     follow_ups: &BTreeMap<u32, u64>,
-    told: &DirectionKnowledge,
+    told: &SessionFacts,
     relation: &ClockRelation,
 ) -> SessionDelays {
     let no_delay = relation.delay_obstacle(told);
@@ -179,7 +179,7 @@ pub fn compute_delays(
     SessionDelays {
         there: direction_delays(&there, no_delay.is_none()),
         back: direction_delays(&back, no_delay.is_none()),
-        path: time_statistics(&path, None),
+        path: summarize_times(&path, None),
         no_delay,
     }
 }
@@ -242,8 +242,8 @@ fn direction_delays(taken: &[MeasuredTime], has_relation: bool) -> DirectionDela
         // and only the variation stays.
         taken.iter().map(|took| MeasuredTime { ns: took.ns - smallest, ..*took }).collect();
     DirectionDelays {
-        delay: time_statistics(taken, None).filter(|_| has_relation),
-        variation: time_statistics(&above, None),
+        delay: summarize_times(taken, None).filter(|_| has_relation),
+        variation: summarize_times(&above, None),
     }
 }
 
@@ -274,8 +274,8 @@ mod tests {
         vec![record(0, 0), record(1, 5)]
     }
 
-    fn told(is_far_synchronised: bool) -> DirectionKnowledge {
-        DirectionKnowledge { is_far_synchronised, ..DirectionKnowledge::default() }
+    fn told(is_far_synchronised: bool) -> SessionFacts {
+        SessionFacts { is_far_synchronised, ..SessionFacts::default() }
     }
 
     fn follow_ups() -> BTreeMap<u32, u64> {

@@ -37,7 +37,7 @@ pub struct SessionSettings {
 
 /// Facts about both directions that the reflections show, besides the stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct DirectionKnowledge {
+pub struct SessionFacts {
     /// True if the reflections show that the reflector numbers them itself. As long as all requests reach it once and
     /// in order, they do not show it.
     pub is_stateful: bool,
@@ -121,12 +121,12 @@ pub struct StampSender {
     follow_ups: BTreeMap<u32, u64>,
     /// Number of reflections that do not state, with a valid error, that the reflector's clock follows UTC.
     unsynchronised: u64,
-    told: DirectionKnowledge,
+    told: SessionFacts,
 }
 
 impl StampSender {
     pub const fn new(ends: ProbeFrameEndpoints, session: SessionSettings) -> Self {
-        let told = DirectionKnowledge {
+        let told = SessionFacts {
             is_stateful: false,
             lost_there: None,
             lost_back: None,
@@ -156,17 +156,17 @@ impl StampSender {
 
     /// Returns the facts that the session shows about both directions; call this at its end. A stateful reflector
     /// numbers its reflections, and these numbers show how many requests reached it.
-    pub fn direction_knowledge(&self) -> DirectionKnowledge {
+    pub fn summarize_session(&self) -> SessionFacts {
         // A stateless reflector always returns the request's number. A stateful one does the same until a request is lost on the way there.
         let is_stateful = self.numbers.iter().any(|(request, own)| request != own);
         let Some(highest) = self.own.last().filter(|_| is_stateful) else {
-            return DirectionKnowledge { is_stateful, ..self.told };
+            return SessionFacts { is_stateful, ..self.told };
         };
         let reached = u64::from(*highest) + 1;
         let back = self.own.len() as u64;
         // A request that was duplicated on the way is reflected twice, with two numbers: it must not hide a lost one.
         let doubled = back.saturating_sub(self.numbers.len() as u64);
-        DirectionKnowledge {
+        SessionFacts {
             is_stateful,
             lost_there: Some((self.written.len() as u64 + doubled).saturating_sub(reached)),
             lost_back: Some(reached.saturating_sub(back)),

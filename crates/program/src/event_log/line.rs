@@ -11,7 +11,7 @@ use tracing::{Event, Level};
 
 /// Maximum number of characters of one value. Texts of other machines have their own limits, but an event
 /// may have several texts.
-const MAX_VALUE: usize = 2000;
+const MAX_LOG_VALUE_CHARACTERS: usize = 2000;
 
 /// Name and value of each field; the message is called `message`.
 #[derive(Debug, Default)]
@@ -35,11 +35,11 @@ impl EventFields {
 
 impl Visit for EventFields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.add(field, one_line(&format!("{value:?}"), MAX_VALUE));
+        self.add(field, one_line(&format!("{value:?}"), MAX_LOG_VALUE_CHARACTERS));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.add(field, one_line(value, MAX_VALUE));
+        self.add(field, one_line(value, MAX_LOG_VALUE_CHARACTERS));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {

@@ -1,7 +1,7 @@
 //! Arrivals by receiving port, outage and second.
 
 use super::ColumnKind::{Bytes, Frames, Nanoseconds, Number, Text};
-use super::{CellValue, ReportColumn, ReportTable, nodes_of_ports};
+use super::{CellValue, ReportColumn, ReportTable, map_port_names_to_nodes};
 use crate::{FrameLoss, LatencyReport, OutageRow, PortShare, RunReport, StreamReport};
 use packetrig_stats::series::QualitySecond;
 use packetrig_units::Nanos;
@@ -25,7 +25,7 @@ impl ReportTable for ReceiverTable {
     type Row<'a> = ReceiverRow<'a>;
 
     fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>> {
-        let nodes = nodes_of_ports(report);
+        let nodes = map_port_names_to_nodes(report);
         let mut rows = Vec::new();
         for stream in &report.streams {
             for share in &stream.per_port {
@@ -132,7 +132,7 @@ impl ReportTable for OutageTable {
     type Row<'a> = OutageTableRow<'a>;
 
     fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>> {
-        let nodes = nodes_of_ports(report);
+        let nodes = map_port_names_to_nodes(report);
         let mut rows = Vec::new();
         for stream in &report.streams {
             for outage in stream.outages.iter().flat_map(|outages| &outages.listed) {

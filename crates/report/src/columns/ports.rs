@@ -2,7 +2,7 @@
 
 use super::ColumnKind::{BitsPerSecond, Bytes, Frames, Nanoseconds, Number, SignedNanoseconds, Text, YesNo};
 use super::TerminalTable::{Counts, Every};
-use super::{ALWAYS_SHOWN_RANK, CellValue, ReportColumn, ReportTable, variant_name};
+use super::{ALWAYS_SHOWN_RANK, CellValue, ReportColumn, ReportTable, serialised_variant_name};
 use crate::{NodeReport, PortReport, RunReport};
 
 /// The table of `ports.csv`.
@@ -31,8 +31,10 @@ const PORT_COLUMNS: &[PortColumn] = &[
         Some(CellValue::from(&row.info.location))
     })
     .on_terminal(Counts, 20, "location", 4),
-    PortColumn::new("back_end", Text, "The back end that ran.", |row| variant_name(row.info.back_end))
-        .on_terminal(Counts, 30, "back end", 2),
+    PortColumn::new("back_end", Text, "The back end that ran.", |row| {
+        serialised_variant_name(row.info.back_end)
+    })
+    .on_terminal(Counts, 30, "back end", 2),
     PortColumn::new("driver", Text, "Driver of the interface.", |row| {
         Some(CellValue::from(&row.info.driver))
     })
@@ -40,10 +42,14 @@ const PORT_COLUMNS: &[PortColumn] = &[
     PortColumn::new("speed_bps", BitsPerSecond, "Link speed, if the driver or the plan says it.", |row| {
         Some(row.info.speed?.bits_per_second().into())
     }),
-    PortColumn::new("tx_stamp", Text, "Source of departure stamps.", |row| variant_name(row.info.tx_stamp))
-        .on_terminal(Counts, 110, "tx stamp", 1),
-    PortColumn::new("rx_stamp", Text, "Source of arrival stamps.", |row| variant_name(row.info.rx_stamp))
-        .on_terminal(Counts, 120, "rx stamp", 1),
+    PortColumn::new("tx_stamp", Text, "Source of departure stamps.", |row| {
+        serialised_variant_name(row.info.tx_stamp)
+    })
+    .on_terminal(Counts, 110, "tx stamp", 1),
+    PortColumn::new("rx_stamp", Text, "Source of arrival stamps.", |row| {
+        serialised_variant_name(row.info.rx_stamp)
+    })
+    .on_terminal(Counts, 120, "rx stamp", 1),
     PortColumn::new("tx_handed_over", Frames, "Frames that the kernel took.", |row| {
         Some(CellValue::Count(row.tx.handed_over))
     })
@@ -188,7 +194,7 @@ const NODE_COLUMNS: &[NodeColumn] =
         .on_terminal(Counts, 90, "bound", 1)
         .with_prefix("± "),
         NodeColumn::new("start_stamp", Text, "Source of the first departure's stamp.", |row| {
-            variant_name(row.start?.stamp?)
+            serialised_variant_name(row.start?.stamp?)
         }),
         NodeColumn::new("kernel", Text, "Kernel release of the node.", |row| {
             Some(CellValue::from(&row.machine.as_ref()?.kernel))

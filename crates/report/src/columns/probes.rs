@@ -1,7 +1,7 @@
 //! One row per pair of a run with probes.
 
 use super::ColumnKind::{BitsPerSecond, Frames, Nanoseconds, SignedNanoseconds, Text};
-use super::{CellValue, ReportColumn, ReportTable, variant_name};
+use super::{CellValue, ReportColumn, ReportTable, serialised_variant_name};
 use crate::{ProbeFindings, ProbeLineReport, RunReport};
 use packetrig_stats::probe::ProbeTimes;
 
@@ -83,7 +83,7 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
         |row| count_cell(row, |found| found.lost_back),
     ),
     ProbeColumn::new("clocks", Text, "How the clocks of both ends were related.", |row| {
-        variant_name(row.found.as_ref()?.clocks?)
+        serialised_variant_name(row.found.as_ref()?.clocks?)
     }),
     ProbeColumn::new("delay_there_p50_ns", SignedNanoseconds, "Median one-way delay there.", |row| {
         time_cell(row, |found| found.delay_there, |times| Some(times.p50_ns))

@@ -89,7 +89,7 @@ impl ApiCall {
             Self::DeleteConfig => "ConfigDelete",
             Self::SetControlState => "ControlState",
             Self::SetControlAction => "ControlAction",
-            Self::GetMetrics => "MetricsRequest",
+            Self::GetMetrics => "MetricsConnection",
             Self::GetStates => "StatesRequest",
             Self::GetCapture => "CaptureRequest",
             Self::GetConfig | Self::GetVersion => return None,
@@ -180,7 +180,7 @@ fn perform_normalised_call(
     let value = || serde_json::from_str::<Value>(&document).unwrap_or_default();
     let reply = match call {
         // The tester's configuration is checked against the model, so that a bug of the tester never reaches a client.
-        ApiCall::GetConfig => return check_answer(call, tester.current_config()),
+        ApiCall::GetConfig => return check_config_answer(call, tester.current_config()),
         ApiCall::SetConfig => build_warnings_json(tester.set_config(document)?),
         ApiCall::UpdateConfig => build_warnings_json(tester.update_config(value())?),
         ApiCall::AppendConfig => build_warnings_json(tester.append_config(value())?),
@@ -234,7 +234,7 @@ fn build_warnings_json(warnings: Vec<String>) -> Value {
 }
 
 /// Checks that a document of the tester has the model's shape.
-fn check_answer(call: ApiCall, document: Value) -> Result<ApiReply, TesterRefusal> {
+fn check_config_answer(call: ApiCall, document: Value) -> Result<ApiReply, TesterRefusal> {
     let mut complaints = DocumentProblems::default();
     let settled = shape::normalise_document(document, &call.response_message(), &mut complaints);
     if complaints.is_empty() {

@@ -4,7 +4,7 @@
 //! general path through [`crate::shape`].
 
 use super::metrics::WantedColumns;
-use crate::shape::{print_float, print_text};
+use crate::shape::{write_json_float, write_json_text};
 use crate::tester::{FlowRow, TesterRefusal, TransmitState};
 use std::fmt::Write as _;
 
@@ -195,12 +195,12 @@ impl MemberSink for JsonMembers<'_> {
         self.out.push_str(name);
         self.out.push_str("\":");
         match says {
-            MemberValue::Text(text) | MemberValue::Word(text, _) => print_text(self.out, text),
+            MemberValue::Text(text) | MemberValue::Word(text, _) => write_json_text(self.out, text),
             // ProtoJSON writes 64-bit integers as text, because many JSON parsers read numbers as floats.
             MemberValue::Count(count) => {
                 write!(self.out, "\"{count}\"").expect("writing to text cannot fail");
             }
-            MemberValue::Float(value) => print_float(self.out, value),
+            MemberValue::Float(value) => write_json_float(self.out, value),
             MemberValue::Group(values) => {
                 self.out.push('{');
                 let mut inner = JsonMembers { out: &mut *self.out, is_first: true };

@@ -29,7 +29,7 @@ impl WantedColumns {
     }
 }
 
-/// Answers a `MetricsRequest`.
+/// Answers a `MetricsConnection`.
 pub(super) fn answer_metrics(
     tester: &dyn Tester,
     request: &Value,

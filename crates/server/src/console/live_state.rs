@@ -122,7 +122,7 @@ fn build_live_stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &Li
     let state = rows::transmit_state(plan, live, latest, &route.streams);
     // A stream that has stopped has no rate, although the samples of the last second still differ.
     let rates = if state == TransmitState::Started {
-        rows::stream_rates(live, &route.streams)
+        rows::compute_stream_rates(live, &route.streams)
     } else {
         StreamRates::default()
     };

@@ -46,10 +46,10 @@ pub(super) fn build_port_row(
         frames_rx: now.frames_rx,
         bytes_tx: now.bytes_tx,
         bytes_rx: now.bytes_rx,
-        frames_tx_rate: port_rate(sending, |totals| totals.frames_tx),
-        frames_rx_rate: port_rate(&samples, |totals| totals.frames_rx),
-        bytes_tx_rate: port_rate(sending, |totals| totals.bytes_tx),
-        bytes_rx_rate: port_rate(&samples, |totals| totals.bytes_rx),
+        frames_tx_rate: compute_port_rate(sending, |totals| totals.frames_tx),
+        frames_rx_rate: compute_port_rate(&samples, |totals| totals.frames_rx),
+        bytes_tx_rate: compute_port_rate(sending, |totals| totals.bytes_tx),
+        bytes_rx_rate: compute_port_rate(&samples, |totals| totals.bytes_rx),
         last_change_ns: live.link_change_time(port).map(wall),
         // OTG's `speed` is in kilobytes per second, of 1000 bytes: 1 Gbit/s is 125 000.
         speed_kbytes: info.and_then(|info| info.speed).map(|speed| speed.bits_per_second() / 8000),
@@ -63,7 +63,7 @@ struct PortSample {
 }
 
 /// The mean rate of a count from the first sample to the last; 0 if there are fewer than two samples.
-fn port_rate(samples: &[PortSample], count: fn(&PortTotals) -> u64) -> f64 {
+fn compute_port_rate(samples: &[PortSample], count: fn(&PortTotals) -> u64) -> f64 {
     match samples {
         [first, .., last] => {
             let moved = count(&last.totals).saturating_sub(count(&first.totals));
@@ -103,7 +103,7 @@ fn build_flow_row(
     let transmit = transmit_state(plan, live, latest, &route.streams);
     // A flow that has stopped has no rate, although the samples of the last second still differ.
     let rates = if transmit == TransmitState::Started {
-        stream_rates(live, &route.streams)
+        compute_stream_rates(live, &route.streams)
     } else {
         StreamRates::default()
     };
@@ -230,13 +230,13 @@ pub(super) struct StreamRates {
 
 /// Rates over the last second. Each rate is computed from the times of the last frames that two samples have counted,
 /// so the times at which the samples were taken do not matter.
-pub(super) fn stream_rates(live: &LiveCounts, streams: &[usize]) -> StreamRates {
+pub(super) fn compute_stream_rates(live: &LiveCounts, streams: &[usize]) -> StreamRates {
     let mut rates = StreamRates::default();
     let Some(latest) = live.latest_sample() else { return rates };
     for stream in streams {
         if let Some(now) = sent_counts(latest, *stream) {
             let then = live.samples().filter_map(|sample| sent_counts(sample, *stream));
-            let rate = count_rate(&now.since_start, then.map(|counts| counts.since_start));
+            let rate = compute_count_rate(&now.since_start, then.map(|counts| counts.since_start));
             rates.frames_tx += rate.frames;
             rates.bytes_tx += rate.bytes;
         }
@@ -244,7 +244,7 @@ pub(super) fn stream_rates(live: &LiveCounts, streams: &[usize]) -> StreamRates 
             let then = live
                 .samples()
                 .filter_map(|sample| received_counts(sample, *stream).find(|(at, _)| *at == port));
-            let rate = count_rate(&now.since_start, then.map(|(_, counts)| counts.since_start));
+            let rate = compute_count_rate(&now.since_start, then.map(|(_, counts)| counts.since_start));
             rates.frames_rx += rate.frames;
             rates.bytes_rx += rate.bytes;
         }
@@ -260,7 +260,7 @@ struct CountRate {
 }
 
 /// The rate since the earliest sample that was taken after the last start of the stream.
-fn count_rate(now: &SinceStart, mut samples: impl Iterator<Item = SinceStart>) -> CountRate {
+fn compute_count_rate(now: &SinceStart, mut samples: impl Iterator<Item = SinceStart>) -> CountRate {
     // A flow that was started again counts from zero: only samples with the same first frame are of this start.
     let before = samples.find(|then| then.first.is_some() && then.first == now.first);
     let Some((before, from, to)) = before.and_then(|then| Some((then, then.last?, now.last?))) else {

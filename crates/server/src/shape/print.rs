@@ -14,8 +14,8 @@ fn print_value(out: &mut String, printed: &Value) {
     match printed {
         Value::Null => out.push_str("null"),
         Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
-        Value::Number(read) => print_number(out, read),
-        Value::String(read) => print_text(out, read),
+        Value::Number(read) => write_json_number(out, read),
+        Value::String(read) => write_json_text(out, read),
         Value::Array(items) => {
             out.push('[');
             for (index, item) in items.iter().enumerate() {
@@ -28,7 +28,7 @@ fn print_value(out: &mut String, printed: &Value) {
             out.push('{');
             for (index, (name, member)) in members.iter().enumerate() {
                 out.push_str(if index > 0 { "," } else { "" });
-                print_text(out, name);
+                write_json_text(out, name);
                 out.push(':');
                 print_value(out, member);
             }
@@ -37,15 +37,15 @@ fn print_value(out: &mut String, printed: &Value) {
     }
 }
 
-fn print_number(out: &mut String, number: &Number) {
+fn write_json_number(out: &mut String, number: &Number) {
     match number.as_f64().filter(|_| number.is_f64()) {
-        Some(read) => print_float(out, read),
+        Some(read) => write_json_float(out, read),
         None => write!(out, "{number}").expect("writing to text cannot fail"),
     }
 }
 
 /// `Display` of a float is its shortest decimal form and never has an exponent; serde_json's own form may have one.
-pub(crate) fn print_float(out: &mut String, number: f64) {
+pub(crate) fn write_json_float(out: &mut String, number: f64) {
     let start = out.len();
     write!(out, "{number}").expect("writing to text cannot fail");
     // Without a point, clients read `3` as an integer.
@@ -54,7 +54,7 @@ pub(crate) fn print_float(out: &mut String, number: f64) {
     }
 }
 
-pub(crate) fn print_text(out: &mut String, text: &str) {
+pub(crate) fn write_json_text(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {

@@ -131,7 +131,7 @@ fn value_to_json(
         (Wire::U32(number), _) => Some(Value::from(*number)),
         (Wire::I64(number), _) => Some(Value::from(*number)),
         (Wire::U64(number), _) => Some(Value::from(*number)),
-        (Wire::F32(number), _) => float_to_json(shortest_decimal(*number), path, complaints),
+        (Wire::F32(number), _) => float_to_json(parse_shortest_decimal(*number), path, complaints),
         (Wire::F64(number), _) => float_to_json(*number, path, complaints),
         _ => {
             complaints.add_complaint(path, "cannot be converted to JSON");
@@ -141,7 +141,7 @@ fn value_to_json(
 }
 
 /// The shortest decimal number for the float, as the sender wrote it: 99.9 and not 99.9000015.
-fn shortest_decimal(number: f32) -> f64 {
+fn parse_shortest_decimal(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| number.into())
 }
 

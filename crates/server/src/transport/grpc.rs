@@ -23,7 +23,7 @@ use tonic::{Status, Streaming};
 /// Bytes of a slice that is sent. By default, clients accept messages of up to 4 MiB.
 const GRPC_SLICE_BYTES: usize = 1 << 20;
 /// Longest capture in one message, which must be in memory as a whole.
-const MAX_IN_ONE: u64 = 256 << 20;
+const MAX_SINGLE_MESSAGE_CAPTURE_BYTES: u64 = 256 << 20;
 /// Maximum number of bytes that a wrapper or a slice adds.
 const MAX_WRAPPER_BYTES: usize = 64;
 
@@ -243,9 +243,9 @@ fn split_into_slices(bytes: &[u8]) -> GrpcAnswer {
 fn single_capture_answer(file: CaptureFile) -> Result<GrpcAnswer, TesterRefusal> {
     let mut bytes = Vec::new();
     // One byte over the limit shows that the capture is too long; a capture of any length needs no more memory.
-    let read = file.bytes.take(MAX_IN_ONE + 1).read_to_end(&mut bytes);
+    let read = file.bytes.take(MAX_SINGLE_MESSAGE_CAPTURE_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| TesterRefusal::internal(format!("the capture cannot be read: {error}")))?;
-    if bytes.len() as u64 > MAX_IN_ONE {
+    if bytes.len() as u64 > MAX_SINGLE_MESSAGE_CAPTURE_BYTES {
         return Err(TesterRefusal::validation(
             "the capture is too long for one message; use streamGetCapture or HTTP",
         ));

@@ -192,7 +192,7 @@ impl ServedConnection {
         let counters = Arc::clone(&front.shared.counters);
         let watch = ConnectionWatch::new(front.shared.deadlines, front.shared.policy.protocol);
         let interval = ConnectionWatch::connection_check_interval(&front.shared.deadlines);
-        let says_farewell = front.shared.policy.protocol == CallProtocol::Grpc;
+        let sends_goaway = front.shared.policy.protocol == CallProtocol::Grpc;
         let stream = TokioIo::new(WatchedStream::new(stream, Arc::clone(&record)));
         let mut connection = std::pin::pin!(self.builder.serve_connection(stream, front));
         let mut end = std::pin::pin!(wait_for_close_cause(&record, watch, interval));
@@ -212,7 +212,7 @@ impl ServedConnection {
         counters.count_rejection(cause);
         // GOAWAY names the last call that was started (RFC 9113, 6.8), so that a client can safely
         // repeat the later ones.
-        if says_farewell && record.was_admitted.load(Ordering::Relaxed) {
+        if sends_goaway && record.was_admitted.load(Ordering::Relaxed) {
             connection.as_mut().graceful_shutdown();
             drop(tokio::time::timeout(CLIENT_CLOSE_TIME, connection).await);
         }

@@ -89,10 +89,12 @@ impl RequestPolicy {
     }
 
     fn check_host_header(&self, head: &Parts) -> Result<(), RequestRejection> {
-        match named_hosts(head) {
+        match list_named_hosts(head) {
             // HTTP/1.1 requires a Host header (RFC 9112, 3.2), so a request
             // that names no host is refused, too.
-            Some(named) if !named.is_empty() && named.iter().all(|host| self.is_our_name(host.host())) => {
+            Some(named)
+                if !named.is_empty() && named.iter().all(|host| self.is_own_host_name(host.host())) =>
+            {
                 Ok(())
             }
             _ => Err(RequestRejection {
@@ -105,7 +107,7 @@ impl RequestPolicy {
         }
     }
 
-    fn is_our_name(&self, host: &str) -> bool {
+    fn is_own_host_name(&self, host: &str) -> bool {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         // An address is not looked up in DNS, so it cannot have been redirected here.
         bare.parse::<IpAddr>().is_ok()
@@ -121,7 +123,7 @@ impl RequestPolicy {
             .iter()
             // `none` is a request that the user made, for example by typing the address.
             .all(|site| matches!(site.as_bytes(), b"same-origin" | b"none"));
-        let ours = named_hosts(head).and_then(|hosts| hosts.into_iter().next());
+        let ours = list_named_hosts(head).and_then(|hosts| hosts.into_iter().next());
         let origin_is_ours =
             headers.get_all(ORIGIN).iter().all(|origin| self.is_own_origin(origin, ours.as_ref()));
         if site_is_ours && origin_is_ours {
@@ -222,7 +224,7 @@ pub(super) fn single_header_value<'a>(headers: &'a HeaderMap, name: &HeaderName)
 }
 
 /// Every host that the request names; `None` if one cannot be read.
-fn named_hosts(head: &Parts) -> Option<Vec<Authority>> {
+fn list_named_hosts(head: &Parts) -> Option<Vec<Authority>> {
     let mut named: Vec<Authority> = head.uri.authority().cloned().into_iter().collect();
     for host in head.headers.get_all(HOST) {
         named.push(Authority::try_from(host.as_bytes()).ok()?);

@@ -212,7 +212,11 @@ fn a_rate_is_found_and_narrows_the_future() {
     let mut dice = ExchangeDice(3);
     let mut probes = ClockComparison::default();
     probes.add_exchange(&clock.exchange(SECOND, quick, quick, &mut dice));
-    assert_eq!(probes.fit_clock().unwrap().drift_ppb, MAX_PPB, "one exchange says nothing of the rate");
+    assert_eq!(
+        probes.fit_clock().unwrap().drift_ppb,
+        MAX_CLOCK_DRIFT_PPB,
+        "one exchange says nothing of the rate"
+    );
     for n in 1..200 {
         probes.add_exchange(&clock.exchange(SECOND + n * SECOND / 4, quick, quick, &mut dice));
     }

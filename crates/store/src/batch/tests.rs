@@ -97,7 +97,8 @@ fn bad_segment_does_not_affect_its_batch() {
     assert!(matches!(answers[4], Ok(StoreOutcome::New)) && matches!(answers[5], Err(Error::RunQuota { .. })));
     assert!(matches!(answers[6], Ok(StoreOutcome::Again)), "it came twice");
     assert!(matches!(answers[7], Err(Error::BadSegment { .. })), "its name is in its checksum");
-    let refused = |node: &str| catalogue.stored_run_share(&run(), &NodeName(node.into())).unwrap().refused;
+    let refused =
+        |node: &str| catalogue.read_stored_run_share(&run(), &NodeName(node.into())).unwrap().refused;
     assert_eq!([refused("n0"), refused("n1"), refused("n2")], [1, 0, 1]);
     assert!(
         store(&catalogue, &draft, &sent[..1]).iter().all(|answer| matches!(answer, Ok(StoreOutcome::Again)))
@@ -151,7 +152,7 @@ fn unpacked_segments_are_read_beside_packs() {
     let (id, bytes) = &sent[0];
     assert!(are_new(&store(&catalogue, &draft, &sent[..1])));
     let packed = catalogue.find_listed_segment(id).unwrap().unwrap().place;
-    let own = SegmentPlace { pack: None, position: 0, ..packed };
+    let own = SegmentLocation { pack: None, position: 0, ..packed };
     let file = own.file_path(draft.partial_directory(), id);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, bytes).unwrap();

@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 
 /// Maximum number of bytes of late results of one node.
-pub const MAX_LATE_OF_NODE: u64 = 4 << 30;
+pub const MAX_LATE_BYTES_OF_NODE: u64 = 4 << 30;
 /// Maximum number of bytes of late results of all nodes.
 pub const MAX_LATE: u64 = 16 << 30;
 /// Late results of a node.

@@ -113,7 +113,7 @@ impl RunCatalogue {
         let sql = format!(
             "SELECT {METHOD_COLUMNS_SQL} FROM methods ORDER BY started_wall_ns DESC, id DESC LIMIT ?1"
         );
-        self.method_rows(&sql, params![clamp_to_i64(most as u64)])
+        self.query_methods(&sql, params![clamp_to_i64(most as u64)])
     }
 
     /// Methods that are not complete, in the order in which they were begun.
@@ -121,7 +121,7 @@ impl RunCatalogue {
         let sql = format!(
             "SELECT {METHOD_COLUMNS_SQL} FROM methods WHERE state <> 'complete' ORDER BY started_wall_ns, id"
         );
-        let found = self.method_rows(&sql, [])?.into_iter();
+        let found = self.query_methods(&sql, [])?.into_iter();
         Ok(found
             .map(|summary| UnfinishedMethod {
                 process: find_living_owner(&summary.directory.join(OWNER_FILE_NAME)),
@@ -132,21 +132,21 @@ impl RunCatalogue {
 
     /// The method with an id that begins with `prefix`. A full id is found even if other ids begin with it.
     pub fn find_method(&self, prefix: &str) -> Result<MethodSummary, Error> {
-        require_single_match(prefix, self.methods_with_prefix(prefix)?, |summary| &summary.id)
+        require_single_match(prefix, self.find_methods_with_prefix(prefix)?, |summary| &summary.id)
     }
 
-    pub(super) fn methods_with_prefix(&self, prefix: &str) -> Result<Vec<MethodSummary>, Error> {
+    pub(super) fn find_methods_with_prefix(&self, prefix: &str) -> Result<Vec<MethodSummary>, Error> {
         let sql = format!(
             "SELECT {METHOD_COLUMNS_SQL} FROM methods WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id"
         );
-        self.method_rows(&sql, params![prefix])
+        self.query_methods(&sql, params![prefix])
     }
 
-    pub(super) fn newest_method_named(&self, name: &str) -> Result<Vec<MethodSummary>, Error> {
+    pub(super) fn find_newest_method_named(&self, name: &str) -> Result<Vec<MethodSummary>, Error> {
         let sql = format!(
             "SELECT {METHOD_COLUMNS_SQL} FROM methods WHERE name = ?1 ORDER BY started_wall_ns DESC LIMIT 1"
         );
-        self.method_rows(&sql, params![name])
+        self.query_methods(&sql, params![name])
     }
 
     /// Removes a method that is not complete, with its trials. Refused while its process is running.
@@ -164,7 +164,11 @@ impl RunCatalogue {
         Ok(found)
     }
 
-    fn method_rows(&self, sql: &str, parameters: impl rusqlite::Params) -> Result<Vec<MethodSummary>, Error> {
+    fn query_methods(
+        &self,
+        sql: &str,
+        parameters: impl rusqlite::Params,
+    ) -> Result<Vec<MethodSummary>, Error> {
         if self.is_older_than(migrations::METHODS_SCHEMA_VERSION) {
             return Ok(Vec::new());
         }

@@ -31,7 +31,7 @@ impl RunCatalogue {
     }
 
     /// Runs whose report lacks results.
-    pub fn runs_with_missing_results(&self) -> Result<Vec<RunId>, Error> {
+    pub fn list_runs_with_missing_results(&self) -> Result<Vec<RunId>, Error> {
         let runs = self.list_runs(usize::MAX)?.into_iter().map(|summary| summary.run);
         Ok(runs.filter(|run| self.run_directory(run).join(OPEN_RUN_FILE).exists()).collect())
     }
@@ -48,7 +48,7 @@ impl RunCatalogue {
         }
         let directory = self.run_directory(run);
         let folder = RunFolder { run, directory: &directory };
-        gather_part(&folder, self, attempt, node, &self.segment_rows(run, attempt, node)?).map(Some)
+        gather_part(&folder, self, attempt, node, &self.list_segment_rows(run, attempt, node)?).map(Some)
     }
 
     /// Replaces the report of a run by one with more results. `open` is the state for adding further results

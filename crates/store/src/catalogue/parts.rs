@@ -59,7 +59,7 @@ impl RunQuota {
     /// Decides whether a node that has stored `share` may store `bytes` more, with `free` bytes left on the disk. A node may
     /// have three quarters of the sum of its own bytes and the free bytes; the remaining quarter is for the other nodes.
     pub(super) fn admit_segment(self, share: StoredRunShare, bytes: usize, free: u64) -> SegmentAdmission {
-        let after = share.bytes.saturating_add(disk_bytes_of_segment(bytes));
+        let after = share.bytes.saturating_add(counted_segment_bytes(bytes));
         // The fixed limits come first, because free space does not affect them.
         if share.segments >= self.segments || after > self.bytes {
             return SegmentAdmission::BeyondShare;
@@ -70,7 +70,7 @@ impl RunQuota {
             return SegmentAdmission::Admitted;
         }
         let usable = free.saturating_sub(RUN_RESERVED_DISK_BYTES);
-        if disk_bytes_of_segment(bytes) > usable {
+        if counted_segment_bytes(bytes) > usable {
             return SegmentAdmission::NoRoom;
         }
         // The share counts what the node has stored already: otherwise a node could take three quarters again and again.
@@ -79,7 +79,7 @@ impl RunQuota {
     }
 }
 
-pub(super) fn disk_bytes_of_segment(bytes: usize) -> u64 {
+pub(super) fn counted_segment_bytes(bytes: usize) -> u64 {
     (bytes as u64).max(MIN_SEGMENT_BYTES)
 }
 
@@ -98,14 +98,14 @@ impl RunCatalogue {
     /// The lowest segment number of a node's part in a run that is not stored.
     pub fn watermark(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<u64, Error> {
         let id = SegmentId { run: run.clone(), attempt, node: node.clone(), number: 0 };
-        let part = self.part_row(&id).map_err(|source| self.catalogue_error(source))?;
+        let part = self.read_part_progress(&id).map_err(|source| self.catalogue_error(source))?;
         Ok(part.below)
     }
 
     /// Returns whether all segments of a node's part up to its End are stored, and no segment after the End.
     pub fn is_part_complete(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<bool, Error> {
         let id = SegmentId { run: run.clone(), attempt, node: node.clone(), number: 0 };
-        let part = self.part_row(&id).map_err(|source| self.catalogue_error(source))?;
+        let part = self.read_part_progress(&id).map_err(|source| self.catalogue_error(source))?;
         // No segment follows an End, so a part with a segment number above that of its End is never complete.
         Ok(part.end == Some(part.highest) && part.below == part.highest.saturating_add(1))
     }
@@ -129,7 +129,7 @@ impl RunCatalogue {
     }
 
     /// Stored data of a node's part in a run, in all attempts.
-    pub fn stored_run_share(&self, run: &RunId, node: &NodeName) -> Result<StoredRunShare, Error> {
+    pub fn read_stored_run_share(&self, run: &RunId, node: &NodeName) -> Result<StoredRunShare, Error> {
         let sql = "SELECT segments, bytes, refused FROM run_shares WHERE run = ?1 AND node = ?2";
         // Both columns are the key, so there is at most one row.
         let mut shares = self.query_rows(sql, params![run.0, node.0], |row| {
@@ -143,8 +143,8 @@ impl RunCatalogue {
     }
 
     /// The part that `id` belongs to.
-    fn part_row(&self, id: &SegmentId) -> rusqlite::Result<PartProgressRow> {
-        Ok(stored_part(&self.connection, id)?.unwrap_or_default())
+    fn read_part_progress(&self, id: &SegmentId) -> rusqlite::Result<PartProgressRow> {
+        Ok(find_part_progress(&self.connection, id)?.unwrap_or_default())
     }
 }
 
@@ -171,7 +171,7 @@ fn find_similar_sender(
     Ok(false)
 }
 
-fn stored_part(connection: &Connection, id: &SegmentId) -> rusqlite::Result<Option<PartProgressRow>> {
+fn find_part_progress(connection: &Connection, id: &SegmentId) -> rusqlite::Result<Option<PartProgressRow>> {
     let sql = "SELECT below, highest, end FROM run_parts WHERE run = ?1 AND attempt = ?2 AND node = ?3";
     let mut statement = connection.prepare_cached(sql)?;
     statement.query_row(params![id.run.0, id.attempt, id.node.0], read_part_row).optional()
@@ -194,7 +194,7 @@ pub(super) fn count_segment(
     is_end: bool,
 ) -> rusqlite::Result<()> {
     // The value is read inside the transaction that writes it back, so that no other process can count in between.
-    let mut part = stored_part(connection, id)?.unwrap_or_default();
+    let mut part = find_part_progress(connection, id)?.unwrap_or_default();
     part.highest = part.highest.max(id.number);
     if is_end {
         // A journal has one End. If a faulty node sends several, the highest one counts.
@@ -221,7 +221,7 @@ pub(super) fn count_segment(
     connection.prepare_cached(sql)?.execute(params![
         id.run.0,
         id.node.0,
-        clamp_to_i64(disk_bytes_of_segment(bytes))
+        clamp_to_i64(counted_segment_bytes(bytes))
     ])?;
     Ok(())
 }

@@ -61,7 +61,7 @@ pub struct PruneOutcome {
 impl RunCatalogue {
     /// Lists the results that [`prune_results`](Self::prune_results) would remove now.
     pub fn plan_prune(&self, criteria: &PruneCriteria) -> Result<PruneOutcome, Error> {
-        let pins = self.pinned_ids()?;
+        let pins = self.read_pinned_ids()?;
         let mut outcome = PruneOutcome::default();
         for stored in self.select_results_to_prune(criteria)? {
             let id = stored.id().to_owned();
@@ -205,7 +205,7 @@ impl RunCatalogue {
     }
 
     /// Ids of results that prune never removes.
-    pub fn pinned_ids(&self) -> Result<BTreeSet<String>, Error> {
+    pub fn read_pinned_ids(&self) -> Result<BTreeSet<String>, Error> {
         if self.is_older_than(migrations::METHODS_SCHEMA_VERSION) {
             return Ok(BTreeSet::new());
         }

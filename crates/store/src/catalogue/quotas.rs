@@ -2,8 +2,8 @@
 //!
 //! The catalogue is read once for each node of a batch, and the changes are written in the same transaction as the segments.
 
-use super::parts::{SegmentAdmission, disk_bytes_of_segment};
-use super::{MAX_LATE, MAX_LATE_OF_NODE, RunCatalogue, RunQuota, StoredRunShare};
+use super::parts::{SegmentAdmission, counted_segment_bytes};
+use super::{MAX_LATE, MAX_LATE_BYTES_OF_NODE, RunCatalogue, RunQuota, StoredRunShare};
 use crate::Error;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_report::{NodeName, RunId};
@@ -65,7 +65,7 @@ impl BatchQuotas {
         let key = (id.run.clone(), id.node.clone());
         let mut share = match self.shares.get(&key) {
             Some(share) => *share,
-            None => catalogue.stored_run_share(&id.run, &id.node)?,
+            None => catalogue.read_stored_run_share(&id.run, &id.node)?,
         };
         // The changed share is remembered for the next segment of the batch, because the catalogue does not
         // contain this segment yet.
@@ -73,8 +73,8 @@ impl BatchQuotas {
         match admission {
             SegmentAdmission::Admitted => {
                 share.segments += 1;
-                share.bytes = share.bytes.saturating_add(disk_bytes_of_segment(bytes));
-                self.deduct_free_bytes(disk_bytes_of_segment(bytes));
+                share.bytes = share.bytes.saturating_add(counted_segment_bytes(bytes));
+                self.deduct_free_bytes(counted_segment_bytes(bytes));
             }
             SegmentAdmission::BeyondShare => {
                 share.refused = share.refused.saturating_add(1);
@@ -101,7 +101,7 @@ impl BatchQuotas {
         bytes: usize,
     ) -> Result<(), Error> {
         let free = self.free_bytes(catalogue);
-        let bytes = disk_bytes_of_segment(bytes);
+        let bytes = counted_segment_bytes(bytes);
         let mut kept = match self.late_bytes.take() {
             Some(kept) => kept,
             None => catalogue.late_results()?.into_iter().map(|late| (late.node, late.bytes)).collect(),
@@ -109,7 +109,7 @@ impl BatchQuotas {
         let of_node = kept.get(&id.node).copied().unwrap_or(0);
         // Both limits apply: neither a single node nor many nodes together may fill the disk.
         let of_all: u64 = kept.values().sum();
-        let limits = [(of_node, MAX_LATE_OF_NODE), (of_all, MAX_LATE)];
+        let limits = [(of_node, MAX_LATE_BYTES_OF_NODE), (of_all, MAX_LATE)];
         let beyond = limits.into_iter().find(|(kept, most)| kept.saturating_add(bytes) > *most);
         // A full disk is not counted as a refusal, and the node sends the segment again.
         if beyond.is_none() && bytes > free.saturating_sub(LATE_RESERVED_DISK_BYTES) {

@@ -5,7 +5,7 @@ use super::quotas::BatchQuotas;
 use super::{RunCatalogue, read_count};
 use crate::Error;
 use crate::batch::SegmentToCatalogue;
-use crate::packs::SegmentPlace;
+use crate::packs::SegmentLocation;
 use crate::segments::StoreOutcome;
 use crate::spool::SegmentKind;
 use packetrig_fleet::fabric::SegmentId;
@@ -17,14 +17,14 @@ use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params};
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentRow {
     pub(crate) number: u64,
-    pub(crate) place: SegmentPlace,
+    pub(crate) place: SegmentLocation,
 }
 
 /// The row of a segment, found by its id.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedSegment {
     pub(crate) sha256: String,
-    pub(crate) place: SegmentPlace,
+    pub(crate) place: SegmentLocation,
 }
 
 impl RunCatalogue {
@@ -37,7 +37,7 @@ impl RunCatalogue {
     }
 
     /// The stored segments of a node, in order.
-    pub(crate) fn segment_rows(
+    pub(crate) fn list_segment_rows(
         &self,
         run: &RunId,
         attempt: u32,
@@ -105,8 +105,8 @@ impl RunCatalogue {
     }
 }
 
-fn read_segment_place(row: &Row<'_>) -> rusqlite::Result<SegmentPlace> {
-    Ok(SegmentPlace {
+fn read_segment_place(row: &Row<'_>) -> rusqlite::Result<SegmentLocation> {
+    Ok(SegmentLocation {
         pack: row.get("pack")?,
         position: read_count(row, "position")?,
         length: read_count(row, "bytes")?,

@@ -105,8 +105,8 @@ impl RunCatalogue {
     /// Finds the run or method with an id that begins with `prefix`, or otherwise the newest one with this
     /// name. A full id is found even if other ids begin with it.
     pub fn find_stored_result(&self, prefix: &str) -> Result<StoredSummary, Error> {
-        let runs = self.runs_with_prefix(prefix)?.into_iter().map(StoredSummary::Run);
-        let methods = self.methods_with_prefix(prefix)?.into_iter().map(StoredSummary::Method);
+        let runs = self.find_runs_with_prefix(prefix)?.into_iter().map(StoredSummary::Run);
+        let methods = self.find_methods_with_prefix(prefix)?.into_iter().map(StoredSummary::Method);
         // Both kinds are searched together, because a prefix that fits one of each is ambiguous.
         let found: Vec<_> = runs.chain(methods).collect();
         if found.is_empty() {
@@ -116,8 +116,8 @@ impl RunCatalogue {
     }
 
     fn find_newest_named(&self, name: &str) -> Result<Option<StoredSummary>, Error> {
-        let runs = self.newest_run_named(name)?.into_iter().map(StoredSummary::Run);
-        let methods = self.newest_method_named(name)?.into_iter().map(StoredSummary::Method);
+        let runs = self.find_newest_run_named(name)?.into_iter().map(StoredSummary::Run);
+        let methods = self.find_newest_method_named(name)?.into_iter().map(StoredSummary::Method);
         Ok(runs.chain(methods).max_by_key(StoredSummary::started_wall_ns))
     }
 

@@ -24,14 +24,14 @@ fn captures_without_report_stay_until_discarded() {
     let (_place, catalogue) = store();
     let (draft, file) = captured(&catalogue);
     let kept = draft.end_without_report().unwrap();
-    assert_eq!(kept.captures, [KeptCapture { file: file.clone(), bytes: 6 }]);
-    let [shown] = &catalogue.kept_runs().unwrap()[..] else { panic!("one is kept") };
+    assert_eq!(kept.captures, [UnlistedCapture { file: file.clone(), bytes: 6 }]);
+    let [shown] = &catalogue.list_unlisted_runs().unwrap()[..] else { panic!("one is kept") };
     assert_eq!((&shown.run.0[..], shown.process, shown.has_report), ("r", None, false));
     assert!(shown.begun_wall_ns > 1_700_000_000_000_000_000);
     assert_eq!(fs::read_to_string(&file).unwrap(), "frames");
     assert!(matches!(catalogue.discard_run("x"), Err(Error::Unknown(_))));
     assert_eq!(catalogue.discard_run("r").unwrap().captures, kept.captures);
-    assert_eq!((catalogue.kept_runs().unwrap(), kept.directory.exists()), (vec![], false));
+    assert_eq!((catalogue.list_unlisted_runs().unwrap(), kept.directory.exists()), (vec![], false));
 }
 
 #[test]
@@ -55,14 +55,14 @@ fn empty_files_are_no_captures() {
 fn active_run_is_listed_and_cannot_be_discarded() {
     let (_place, catalogue) = store();
     let (draft, file) = captured(&catalogue);
-    let [shown] = &catalogue.kept_runs().unwrap()[..] else { panic!("one is under way") };
+    let [shown] = &catalogue.list_unlisted_runs().unwrap()[..] else { panic!("one is under way") };
     assert_eq!(shown.process, Some(process::current_process_id()));
     let error = catalogue.discard_run("r").unwrap_err();
     assert!(matches!(error, Error::UnderWay { .. }) && file.exists(), "{error}");
     let mut report = report("r");
     report.captures[0].file = file.to_string_lossy().into_owned();
     let directory = draft.commit_run(&catalogue, &mut report, "").unwrap();
-    assert_eq!(catalogue.kept_runs().unwrap(), []);
+    assert_eq!(catalogue.list_unlisted_runs().unwrap(), []);
     let names = list_entries(&directory).unwrap().into_iter().map(|entry| entry.file_name());
     assert!(
         names
@@ -81,7 +81,7 @@ fn failed_commit_keeps_run_and_names_its_directory() {
     let error = draft.commit_run(&catalogue, &mut report, "").unwrap_err();
     assert!(error.to_string().contains(&file.parent().unwrap().parent().unwrap().display().to_string()));
     assert_eq!(report.captures[0].file, file.to_string_lossy(), "named where it is");
-    let [kept] = &catalogue.kept_runs().unwrap()[..] else { panic!("one is kept") };
+    let [kept] = &catalogue.list_unlisted_runs().unwrap()[..] else { panic!("one is kept") };
     assert!(kept.has_report && kept.captures[0].file == file, "{kept:?}");
     catalogue.refuse_writes(false);
     catalogue.discard_run("r").unwrap();
@@ -120,7 +120,7 @@ fn a_report_that_cannot_be_written_leaves_everything() {
     fs::create_dir(draft.partial_directory().join("streams.csv")).unwrap();
     let error = draft.commit_run(&catalogue, &mut report("r"), "").unwrap_err();
     assert!(matches!(error, Error::NotStored { .. }) && file.exists(), "{error}");
-    assert_eq!(catalogue.kept_runs().unwrap().len(), 1);
+    assert_eq!(catalogue.list_unlisted_runs().unwrap().len(), 1);
     assert!(matches!(catalogue.find_run("r"), Err(Error::Unknown(_))));
 }
 
@@ -130,7 +130,7 @@ fn crash_before_row_lists_run_as_kept() {
     let directory = place.path().join("runs/whole");
     fs::create_dir(&directory).unwrap();
     crate::files::write_run_files(&directory, &report("whole"), "", crate::files::PageChoice::Write).unwrap();
-    let [kept] = &catalogue.kept_runs().unwrap()[..] else { panic!("one is kept") };
+    let [kept] = &catalogue.list_unlisted_runs().unwrap()[..] else { panic!("one is kept") };
     assert!(kept.has_report && kept.directory == directory.canonicalize().unwrap(), "{kept:?}");
 }
 

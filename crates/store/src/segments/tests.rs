@@ -268,7 +268,10 @@ fn captures_of_abandoned_run_are_assembled_and_kept() {
     let kept = draft.abandon_run(&catalogue).unwrap().unwrap();
     assert_eq!(kept.captures[0].file.file_name().unwrap(), "a-rx.pcapng");
     assert_eq!(fs::read(&kept.captures[0].file).unwrap(), [7; 500]);
-    assert_eq!((catalogue.unfinished_runs().unwrap(), catalogue.kept_runs().unwrap().len()), (vec![], 1));
+    assert_eq!(
+        (catalogue.unfinished_runs().unwrap(), catalogue.list_unlisted_runs().unwrap().len()),
+        (vec![], 1)
+    );
     catalogue.discard_run(&run().0).unwrap();
     assert_eq!(fs::read_dir(place.path().join("runs")).unwrap().count(), 0);
 }
@@ -411,7 +414,7 @@ proptest! {
 
 #[test]
 fn late_results_have_node_and_total_quotas() {
-    use crate::{MAX_LATE, MAX_LATE_OF_NODE};
+    use crate::{MAX_LATE, MAX_LATE_BYTES_OF_NODE};
     let place = tempfile::tempdir().unwrap();
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let late = |name: &str| {
@@ -419,7 +422,7 @@ fn late_results_have_node_and_total_quotas() {
         catalogue.store_late_segment(&id, &bytes, 5)
     };
     // The state in which the node has one small segment left of its share.
-    let share = usize::try_from(MAX_LATE_OF_NODE).unwrap();
+    let share = usize::try_from(MAX_LATE_BYTES_OF_NODE).unwrap();
     let (id, _) = sent("a", |_| ()).remove(0);
     let admit = |id: &SegmentId, bytes, free| {
         let mut quotas = BatchQuotas::with_free(free);
@@ -432,7 +435,7 @@ fn late_results_have_node_and_total_quotas() {
     let (other, bytes) = sent("a", |journal| drop(journal.append_interval(&sample(1)))).remove(1);
     for _ in 0..3 {
         let error = catalogue.store_late_segment(&other, &bytes, 5).unwrap_err();
-        assert!(matches!(error, Error::LateQuota { most: MAX_LATE_OF_NODE, .. }), "{error}");
+        assert!(matches!(error, Error::LateQuota { most: MAX_LATE_BYTES_OF_NODE, .. }), "{error}");
     }
     assert_eq!(catalogue.watermark(&run(), 1, &node("a")).unwrap(), 1, "the node keeps it");
     assert_eq!(late("b").unwrap(), StoreOutcome::New, "another node has its own share");

@@ -23,7 +23,7 @@ const RELEASED_FILE_NAME: &str = "released";
 
 /// A segment that the controller has not confirmed, so it is still in the spool.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct KeptSegment {
+pub(super) struct UnreleasedSegment {
     pub(super) kind: SegmentKind,
     pub(super) bytes: u64,
     hash: SegmentHash,
@@ -37,7 +37,7 @@ pub(super) struct SpoolPart {
     /// Tally of the released segments.
     gone: SegmentTally,
     tally: SegmentTally,
-    pub(super) kept: BTreeMap<u64, KeptSegment>,
+    pub(super) kept: BTreeMap<u64, UnreleasedSegment>,
     pub(super) next: u64,
     /// True if the part has its End.
     pub(super) ended: bool,
@@ -152,7 +152,7 @@ impl SpoolPart {
         let hash = ResultSegment::read_checksum(bytes);
         // A lost segment takes no space.
         let bytes = if kind == SegmentKind::Lost { 0 } else { bytes.len() as u64 };
-        self.kept.insert(number, KeptSegment { kind, bytes, hash });
+        self.kept.insert(number, UnreleasedSegment { kind, bytes, hash });
         self.tally.add_segment(kind, &hash);
         self.next = number + 1;
         self.ended |= kind == SegmentKind::End;

@@ -52,7 +52,7 @@ impl KernelTypes {
             places.push(at);
             let info = word_at(&bytes, at + 4)?;
             // struct btf_type has 12 bytes; how many follow depends on the kind and on the number of members.
-            at += 12 + extra_bytes(info >> 24 & 0x1f, info as usize & 0xffff);
+            at += 12 + type_data_bytes(info >> 24 & 0x1f, info as usize & 0xffff);
         }
         Some(Self { bytes, places, strings })
     }
@@ -114,7 +114,7 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Number of bytes that follow the header of a type.
-fn extra_bytes(kind: u32, count: usize) -> usize {
+fn type_data_bytes(kind: u32, count: usize) -> usize {
     match kind {
         BTF_KIND_INT | BTF_KIND_VAR | BTF_KIND_DECL_TAG => 4,
         BTF_KIND_ARRAY => 12,

@@ -46,7 +46,7 @@ fn ptp_clocks() -> Vec<String> {
 
 /// Names this process's `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME`: processes with the same name read the same
 /// clocks, in any container; another boot or another time namespace gives another name.
-pub fn clock_identity() -> Result<String, Error> {
+pub fn read_clock_identity() -> Result<String, Error> {
     let time = "/proc/self/ns/time";
     let namespace = match fs::read_link(time) {
         Ok(link) => link.to_string_lossy().into_owned(),
@@ -78,8 +78,8 @@ mod tests {
 
     #[test]
     fn the_identity_names_boot_and_namespace_and_stays() {
-        let identity = clock_identity().unwrap();
+        let identity = read_clock_identity().unwrap();
         assert!(identity.starts_with(&boot_id().unwrap()) && identity.contains("time"), "{identity}");
-        assert_eq!(clock_identity().unwrap(), identity);
+        assert_eq!(read_clock_identity().unwrap(), identity);
     }
 }

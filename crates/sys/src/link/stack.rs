@@ -41,7 +41,7 @@ impl NamespaceLinks {
     }
 
     /// Returns the number that this namespace has for another one; `None` if it has none.
-    pub fn netns_id(&mut self, other: &NetNs) -> Result<Option<i32>, Error> {
+    pub fn find_netns_id(&mut self, other: &NetNs) -> Result<Option<i32>, Error> {
         let descriptor =
             u32::try_from(other.as_fd().as_raw_fd()).map_err(|_| missing_interface(other.label()))?;
         let mut request = NsidMessage::default();

@@ -111,14 +111,14 @@ fn addresses_and_default_routes_belong_to_their_interface() {
     let addresses = links.list_addresses().unwrap();
     assert!(addresses.contains(&LinkAddress { index: a, ip: four, prefix: 24 }));
     assert!(addresses.contains(&LinkAddress { index: a, ip: six, prefix: 64 }));
-    assert_eq!(links.global_addresses().unwrap(), [four, six], "neither loopback nor of one link");
-    assert!(links.default_routes().unwrap().is_empty());
+    assert_eq!(links.list_global_addresses().unwrap(), [four, six], "neither loopback nor of one link");
+    assert!(links.list_default_route_interfaces().unwrap().is_empty());
     let route = |arguments: &'static [&'static str]| {
         let run = move || std::process::Command::new("ip").args(arguments).status();
         netns.run_in_namespace(run).unwrap().map(|status| assert!(status.success()))
     };
     match route(&["route", "add", "default", "via", "198.18.0.2"]) {
-        Ok(()) => assert_eq!(links.default_routes().unwrap(), BTreeSet::from([a])),
+        Ok(()) => assert_eq!(links.list_default_route_interfaces().unwrap(), BTreeSet::from([a])),
         Err(error) => println!("skipped: ip: {error}"),
     }
 }

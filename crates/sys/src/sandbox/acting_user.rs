@@ -43,7 +43,7 @@ pub fn set_command_user(command: &mut Command) {
 mod tests {
     use super::*;
     use crate::child;
-    use crate::sandbox::{ThreadStatus, threads_of};
+    use crate::sandbox::{ThreadStatus, read_thread_statuses};
     use rustix::thread::CapabilitySet;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Stdio;
@@ -68,7 +68,7 @@ mod tests {
     }
 
     fn status_of(process: u32, thread: u32) -> ThreadStatus {
-        threads_of(process).unwrap().into_iter().find(|found| found.thread == thread).unwrap()
+        read_thread_statuses(process).unwrap().into_iter().find(|found| found.thread == thread).unwrap()
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::capabilities::ProcessCapabilities;
 use super::request::{NO_CHANGE, RightsRequest, WantedRights};
-use super::status::{ThreadStatus, threads_of};
+use super::status::{ThreadStatus, read_thread_statuses};
 use super::user::ProcessUser;
 use crate::sync::{AtomicU32, AtomicU64};
 use crate::{Error, signal};
@@ -42,8 +42,8 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
     for _ in 0..MAX_SIGNAL_ROUNDS {
         // The list is read again in each round: a thread that was started in the meantime has the
         // rights of its creator.
-        let threads =
-            threads_of(process).map_err(|error| Error::from_call("read", "/proc/self/task", error))?;
+        let threads = read_thread_statuses(process)
+            .map_err(|error| Error::from_call("read", "/proc/self/task", error))?;
         // The kernel's report decides and not the handler, because the handler's calls may have been refused.
         let mut behind =
             threads.iter().filter(|thread| !has_dropped_rights(thread, kept, user.as_ref())).peekable();
@@ -55,7 +55,7 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
         }
         std::thread::sleep(SIGNAL_ROUND_PAUSE);
     }
-    let threads = threads_of(process).unwrap_or_default();
+    let threads = read_thread_statuses(process).unwrap_or_default();
     let keeps_groups =
         user.is_some_and(|user| threads.iter().any(|thread| !has_only_groups_of(thread, &user)));
     let call = if keeps_groups { "setgroups and setresgid" } else { "capset" };

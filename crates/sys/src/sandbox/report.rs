@@ -1,7 +1,7 @@
 //! Protections that are in force, and protections that this kernel offers.
 
 use super::capabilities::ProcessCapabilities;
-use super::status::threads_of;
+use super::status::read_thread_statuses;
 use super::{landlock, seccomp, user};
 use std::fmt;
 
@@ -41,7 +41,7 @@ impl ActiveProtections {
         landlock: Result<u32, MissingProtection>,
         filter: Result<(), MissingProtection>,
     ) -> Self {
-        let threads = threads_of(std::process::id()).unwrap_or_default();
+        let threads = read_thread_statuses(std::process::id()).unwrap_or_default();
         let effective = threads.iter().fold(0, |all, thread| all | thread.effective);
         let is_everywhere = !threads.is_empty();
         let partial = landlock.as_ref().ok().and_then(|version| missing_landlock_part(*version));

@@ -27,7 +27,7 @@ pub struct ThreadStatus {
 }
 
 /// The threads that a process has now, the first one first.
-pub fn threads_of(process: u32) -> io::Result<Vec<ThreadStatus>> {
+pub fn read_thread_statuses(process: u32) -> io::Result<Vec<ThreadStatus>> {
     let directory = format!("/proc/{process}/task");
     let mut threads = Vec::new();
     for entry in std::fs::read_dir(&directory)? {
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn this_process_is_read() {
-        let threads = threads_of(std::process::id()).unwrap();
+        let threads = read_thread_statuses(std::process::id()).unwrap();
         assert_eq!(threads[0].thread, std::process::id());
         assert_eq!(threads[0].user, rustix::process::geteuid().as_raw());
         assert!(threads.len() > 1, "a test runs in a thread of its own");

@@ -22,19 +22,19 @@ pub(crate) const STAMP_NS: libc::c_int = 64;
 
 /// Length of the control buffer in words of 8 bytes, which align it like the headers of control messages. It has space
 /// for a pair of stamps, an error and further messages.
-const CONTROL_BUFFER_BYTES: usize = 64;
+const CONTROL_BUFFER_WORDS: usize = 64;
 
 pub(crate) struct ControlledMessage {
     name: libc::sockaddr_storage,
     /// Memory for control messages. Parts that the kernel has not written are zero, which no control message begins with.
-    control: [u64; CONTROL_BUFFER_BYTES],
+    control: [u64; CONTROL_BUFFER_WORDS],
 }
 
 impl ControlledMessage {
     pub(crate) fn new() -> Self {
         // SAFETY: this is plain data, for which zero is valid.
         let name = unsafe { zeroed() };
-        Self { name, control: [0; CONTROL_BUFFER_BYTES] }
+        Self { name, control: [0; CONTROL_BUFFER_WORDS] }
     }
 
     /// Takes one message; `None` when there is none.

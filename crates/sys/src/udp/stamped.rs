@@ -4,7 +4,7 @@
 //! after fetching converts the stamp. The result is checked against the monotonic clock: if a step of the wall
 //! clock has spoilt a stamp, the time of fetching replaces it, and the datagram is marked.
 
-use crate::clock::{duration_to_timespec, monotonic_ns, realtime_offset};
+use crate::clock::{duration_to_timespec, measure_realtime_offset, monotonic_ns};
 use crate::packet::socket::length_of;
 use crate::{Error, stamping};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -97,7 +97,7 @@ impl StampedSocket {
         let Some(stamp) = packet.stamps.software_ns else { return Ok(Some(own)) };
         // The conversion holds only if the wall clock was not stepped between the stamp and this reading. A datagram cannot have arrived
         // before the socket was last empty, nor after it was fetched: a stamp outside of this range is not used.
-        let offset = realtime_offset();
+        let offset = measure_realtime_offset();
         let at_ns = offset.to_monotonic(stamp);
         let bound_ns = offset.bound_ns;
         let possible = self.empty_at.saturating_sub(bound_ns)..=fetched + bound_ns;

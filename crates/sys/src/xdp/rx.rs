@@ -146,7 +146,7 @@ pub(super) fn load_program_with_rings(
     code: &BpfObject<'_>,
     options: XdpRxOptions,
 ) -> Result<LoadedProgram, Error> {
-    let processors = sched::possible_cpus();
+    let processors = sched::possible_cpu_count();
     let rings = BpfMap::create_zeroed("rings", MapKind::SharedArray, VALUE, processors)?;
     let settings_map = BpfMap::create_zeroed("settings", MapKind::Array, settings::SIZE, 1)?;
     let answer = match options.pass {

@@ -244,9 +244,9 @@ impl<'a> DirectionMaps<'a> {
         counts: &'a TapCounts,
         numbers: &'a BpfMap,
     ) -> Result<Self, Error> {
-        let rings = orders
-            .capture
-            .map(|_| BpfMap::create_zeroed("rings", MapKind::SharedArray, VALUE, sched::possible_cpus()));
+        let rings = orders.capture.map(|_| {
+            BpfMap::create_zeroed("rings", MapKind::SharedArray, VALUE, sched::possible_cpu_count())
+        });
         let exits = clamp_to_u32(orders.mirrors.len() + 1);
         let maps = Self {
             direction,
@@ -311,7 +311,7 @@ impl<'a> DirectionMaps<'a> {
     fn share_rings(&self) -> Result<Option<TapRings>, Error> {
         let Some(rings) = &self.rings else { return Ok(None) };
         Ok(Some(TapRings {
-            rings: InterfaceRings::new(rings.share_memory()?, sched::possible_cpus() as usize),
+            rings: InterfaceRings::new(rings.share_memory()?, sched::possible_cpu_count() as usize),
         }))
     }
 }

@@ -132,7 +132,7 @@ impl XskTx {
         let mtu = NamespaceLinks::open_in(netns)?.find_link_by_index(index)?.mtu as usize;
         let shape = SlotShape::new(options.slots, options.longest);
         let lent = if options.zero_copy { MAX_LENT_CHUNKS } else { 0 };
-        let memory = register_memory(&socket, shape, lent, name)?;
+        let memory = allocate_umem(&socket, shape, lent, name)?;
         let entries = clamp_to_u32(shape.ring_entries());
         // The kernel insists on a fill ring, even if nothing is received.
         let fill_entries = lent.max(2);
@@ -283,7 +283,7 @@ impl Drop for XskTx {
 
 /// Allocates the frame memory and registers it with the kernel: the slots, and behind them the chunks
 /// lent for receiving.
-fn register_memory(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) -> Result<SharedArea, Error> {
+fn allocate_umem(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) -> Result<SharedArea, Error> {
     let len = (shape.bytes() + lent as usize * shape.chunk).next_multiple_of(SlotShape::PAGE_SLOT_BYTES);
     let memory = SharedArea::allocate_pages(len, name)?;
     let request = libc::xdp_umem_reg {

@@ -187,7 +187,7 @@ impl DevicePortPath {
     ) -> Result<usize, packetrig_sys::Error> {
         // The offset is measured for each batch: stamps are wall-clock times, and NTP may change that clock during a
         // test.
-        let offset = clock::realtime_offset();
+        let offset = clock::measure_realtime_offset();
         let out = &mut self.out;
         let taken = self.rx.receive_frames(BATCH, &mut |frame| {
             let arrived = offset.to_monotonic(frame.realtime_ns);

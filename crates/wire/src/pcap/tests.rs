@@ -22,7 +22,7 @@ fn read(file: &[u8], window: usize) -> (Vec<KeptRecord>, Result<bool, CaptureDam
         match decoder.next_step(&file[at..end]) {
             Err(damage) => return (records, Err(damage)),
             Ok(CaptureElement::More(more)) => {
-                assert!(more > end - at && more <= MAX_NEEDED, "{more} of {}", end - at);
+                assert!(more > end - at && more <= MAX_DECODER_INPUT_BYTES, "{more} of {}", end - at);
                 if end == file.len() {
                     return (records, Ok(false));
                 }

@@ -31,7 +31,7 @@ pub(super) struct NodeDescriber {
 
 impl NodeDescriber {
     pub(super) fn new(permit: Arc<LendingPermit>, spool: PathBuf, incarnation: u64) -> Self {
-        let identity = state::clock_identity().unwrap_or_default();
+        let identity = state::read_clock_identity().unwrap_or_default();
         let has_bpf = xdp::bpf_obstacle().is_none();
         Self { permit, spool, incarnation, identity, has_bpf, ports: Vec::new(), ports_due_ns: 0 }
     }

@@ -110,7 +110,7 @@ impl WatchJob {
     }
 
     fn check_node_removal(&self) {
-        if let Some(removed) = query_removal_from_fleet(&self.home) {
+        if let Some(removed) = find_removal_by_renewing(&self.home) {
             // Only this thread sets `removed`, and its loop ends then: `set` cannot fail.
             drop(self.removed.set(removed));
             self.over.store(true, Ordering::Release);
@@ -125,7 +125,7 @@ fn is_due(last_ns: Option<u64>, every: Nanos) -> bool {
 
 /// Asks the enrolment server for a renewal, and returns the error if the server refuses it: then this node was removed.
 /// `None` if the node is still a member, or if there is no answer. The renewed certificate is not used.
-fn query_removal_from_fleet(home: &NodeHome) -> Option<enrol::Error> {
+fn find_removal_by_renewing(home: &NodeHome) -> Option<enrol::Error> {
     let membership = FleetMembership::load_from(&home.membership_file()).ok()?;
     match enrol::renew_membership(&membership) {
         // Only a refusal by the enrolment server proves a removal. All other errors may be network failures.
@@ -137,6 +137,6 @@ fn query_removal_from_fleet(home: &NodeHome) -> Option<enrol::Error> {
 /// Error for a refusal by the message server. If the fleet has removed the node, the error says so.
 pub(super) fn refusal_error(home: &NodeHome, error: FabricError) -> Error {
     let removed =
-        matches!(error, FabricError::NotPermitted(_)).then(|| query_removal_from_fleet(home)).flatten();
+        matches!(error, FabricError::NotPermitted(_)).then(|| find_removal_by_renewing(home)).flatten();
     removed.map_or_else(|| packetrig_fleet_io::Error::from(error).into(), Error::Enrol)
 }

@@ -198,7 +198,7 @@ fn lent_machine(
         confirmed: permit.list_confirmed_interfaces().iter().filter_map(|text| text.parse().ok()).collect(),
         captures: home.file_path("captures"),
         limits: open_catalogue(arguments.store.directory.as_deref())?
-            .rig_limits_of_kernel(&kernel::kernel_release_name())?,
+            .read_rig_limits_of_kernel(&kernel::kernel_release_name())?,
         back_end: permit.back_ends.as_ref().and_then(|allowed| allowed.first().copied()),
         permit: Arc::new(OwnerFile { permit }),
         probes,

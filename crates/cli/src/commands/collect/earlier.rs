@@ -98,7 +98,7 @@ impl DirectoryProgress {
         self.present = sessions_by_maker.keys().copied().collect();
         for (maker, sessions) in sessions_by_maker {
             let Some(has) = self.now.get_mut(&maker) else { continue };
-            let now = MakerLedger::from_sessions(&sessions);
+            let now = ExporterSums::from_sessions(&sessions);
             if let Some(sent) = now.sent_packets {
                 if has.sent_packets.is_none() {
                     // This is the first ledger of this exporter: packets that it counts, and that neither
@@ -153,7 +153,7 @@ impl DirectoryProgress {
 
 /// Counts and sequence numbers of one exporter, over all its sessions.
 #[derive(Debug, Default)]
-struct MakerLedger {
+struct ExporterSums {
     /// Packets that the exporter sent, by its last ledger.
     sent_packets: Option<u64>,
     /// Packets that arrived here until that ledger.
@@ -170,7 +170,7 @@ fn group_by_maker(exporters: &[ExporterLedger]) -> BTreeMap<RecordMaker, Vec<&Ex
     makers
 }
 
-impl MakerLedger {
+impl ExporterSums {
     fn from_sessions(own: &[&ExporterLedger]) -> Self {
         // A session that is still here has the newest ledger. Among ended sessions, the one with the largest count is
         // the latest.
@@ -217,7 +217,7 @@ pub(super) fn losses_by_exporter(
     let all = before.iter().filter(|(_, has)| !has.is_of_group);
     let sessions = group_by_maker(&ledger.exporters);
     let now =
-        |maker| sessions.get(maker).map(|sessions| MakerLedger::from_sessions(sessions)).unwrap_or_default();
+        |maker| sessions.get(maker).map(|sessions| ExporterSums::from_sessions(sessions)).unwrap_or_default();
     let all = all.map(|(maker, has)| (has, exporter_loss(*maker, &now(maker), has)));
     // An exporter that only this collector has received, without loss, is no loss of the killed one.
     all.filter(|(has, loss)| {
@@ -229,7 +229,7 @@ pub(super) fn losses_by_exporter(
 
 fn exporter_loss(
     maker: RecordMaker,
-    now: &MakerLedger,
+    now: &ExporterSums,
     before: &ExporterProgress,
 ) -> UnstoredByKilledCollectors {
     let by_ledger = now.sent_packets.map(|sent| missing_packets(sent, now, before));
@@ -248,7 +248,7 @@ fn exporter_loss(
 }
 
 /// Missing packets by the meter's ledger; 0 if the meter has restarted, because its ledger then begins again.
-fn missing_packets(sent: u64, now: &MakerLedger, before: &ExporterProgress) -> u64 {
+fn missing_packets(sent: u64, now: &ExporterSums, before: &ExporterProgress) -> u64 {
     let has_restarted = before.sent_packets.is_some_and(|known| sent < known);
     let known = before.packets + before.lacking_packets;
     if has_restarted { 0 } else { sent.saturating_sub(known + now.received_packets) }
@@ -256,7 +256,7 @@ fn missing_packets(sent: u64, now: &MakerLedger, before: &ExporterProgress) -> u
 
 /// Missing records by sequence numbers; `None` if the numbers do not continue the earlier ones. The sequence numbers
 /// of IPFIX count options records, too.
-fn missing_records(now: &MakerLedger, before: &ExporterProgress) -> Option<u64> {
+fn missing_records(now: &ExporterSums, before: &ExporterProgress) -> Option<u64> {
     let (now_number, then) = (now.number.as_ref()?, before.numbers.as_ref()?);
     let is_same = now_number.port == then.port && now_number.protocol == then.protocol;
     // Sequence numbers are modulo 2^32 (RFC 7011 3.1), so the difference wraps as well.
@@ -317,7 +317,7 @@ mod tests {
     }
 
     fn missing_of(session: &ExporterLedger, before: &ExporterProgress) -> Option<u64> {
-        exporter_loss(MAKER, &MakerLedger::from_sessions(&[session]), before).missing
+        exporter_loss(MAKER, &ExporterSums::from_sessions(&[session]), before).missing
     }
 
     #[test]

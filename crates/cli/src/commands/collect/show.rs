@@ -377,7 +377,7 @@ pub(super) fn progress_line(
         format_scaled(per_second(new_packets, length), "packets/s"),
     );
     // The slowest sink counts: only up to there are records safe everywhere.
-    if let Some(stored) = sinks.stored_everywhere() {
+    if let Some(stored) = sinks.count_records_stored_by_all_sinks() {
         append_text(&mut text, format_args!(", {} stored", format_count(stored)));
     }
     let refused = ledger.refused_by_cause();

@@ -6,7 +6,7 @@ use super::earlier::DirectoryProgress;
 use crate::args::{AlertArgs, RecordStoreArgs};
 use crate::commands::flows::recover_killed_files;
 use crate::error::Error;
-use crate::losses::sink_losses;
+use crate::losses::split_sink_losses_by_cause;
 use crate::output::print_remark;
 use packetrig_flow::collect::{ExporterIdentity, MessageTransport};
 use packetrig_flow::{CarriedRecords, FlowRecord, MeterLedger};
@@ -141,7 +141,7 @@ impl SinkStoredCounts {
     /// Returns true if the sink failed or lost records that it had taken. A full queue does not count: it means that
     /// the sink was slow, not that its target failed.
     pub(super) fn has_failed(&self) -> bool {
-        self.failure.is_some() || sink_losses(&self.kept).has_failure()
+        self.failure.is_some() || split_sink_losses_by_cause(&self.kept).has_failure()
     }
 }
 
@@ -161,7 +161,7 @@ impl SinkAccounts {
     }
 
     /// The number of records that every sink has stored; `None` if no sink stores records.
-    pub(super) fn stored_everywhere(&self) -> Option<u64> {
+    pub(super) fn count_records_stored_by_all_sinks(&self) -> Option<u64> {
         let accounts = self.lock_accounts();
         let stores = accounts.iter().filter(|account| account.stores_records);
         stores.map(|account| account.kept.stored.records).min()

@@ -21,7 +21,7 @@ pub(super) fn write_bundle(path: &Path, examination: &MachineExamination) -> Res
         "schema_version": 1,
         "packetrig": env!("CARGO_PKG_VERSION"),
         "architecture": kernel::architecture(),
-        "processor": kernel::processor_model(),
+        "processor": kernel::read_processor_model(),
         "examination": examination,
         "runs": recent_runs(),
     });

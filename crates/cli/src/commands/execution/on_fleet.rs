@@ -4,7 +4,7 @@ use super::{
     ExecutionRequest, FinishedRun, RunDisplay, explain_run_error, find_page_opener, open_catalogue,
     run_options, run_with_progress, show_event, show_result, warn_if_nothing_is_measured,
 };
-use crate::commands::kept::print_kept_run;
+use crate::commands::kept::print_run_without_report;
 use crate::commands::{fleet, plan};
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -95,7 +95,7 @@ impl TrialFleet {
                 Ok(report)
             }
             Err(error) => {
-                print_kept_run(self.controlled.store.abandon_run()?.as_ref());
+                print_run_without_report(self.controlled.store.abandon_run()?.as_ref());
                 Err(error.into())
             }
         }
@@ -117,7 +117,7 @@ impl FleetUnderControl {
         policies: RunPolicies,
     ) -> Result<Self, Error> {
         let catalogue = open_catalogue(store)?;
-        let limits = catalogue.rig_limits_of_kernel(&kernel::kernel_release_name())?;
+        let limits = catalogue.read_rig_limits_of_kernel(&kernel::kernel_release_name())?;
         signal::latch_end_signals()?;
         let controlled =
             fleet::become_controller(place, catalogue, policies, fleet::LateResults::OfKnownRuns)?;
@@ -163,7 +163,7 @@ impl FleetUnderControl {
             if !may_retry_start {
                 // After the last attempt, nodes are free for other runs as soon as the run has ended, before
                 // its report is written.
-                self.controlled.fleet.return_node_leads();
+                self.controlled.fleet.release_all_node_leads();
             }
             match started {
                 Ok(FinishedRun { report, open }) if report.outcome.is_split_start() && may_retry_start => {
@@ -184,7 +184,7 @@ impl FleetUnderControl {
                 Err(error) => {
                     // This process ends the run first: otherwise another controller could find a run that
                     // never started and try to end it.
-                    print_kept_run(self.controlled.store.abandon_run()?.as_ref());
+                    print_run_without_report(self.controlled.store.abandon_run()?.as_ref());
                     let is_late = matches!(&error, Error::Run(error) if is_late_start(error));
                     if !is_late || !may_retry_start {
                         return Err(error);

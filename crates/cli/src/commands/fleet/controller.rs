@@ -94,7 +94,7 @@ fn open_controller(
         identity,
         presence,
         times: ControllerTermTimes::default(),
-        clock: state::clock_identity()?,
+        clock: state::read_clock_identity()?,
         key: ClockKey(random_key_bytes()),
         store: Box::new(store.clone()),
         note: Box::new(move |record| noting.store_run_state(record).map_err(|error| error.to_string())),
@@ -125,7 +125,7 @@ fn announce_presence(place: &FleetPlace, controller: &str) -> Option<ControllerP
 fn new_controller_identity() -> ControllerIdentity {
     ControllerIdentity {
         controller: format!("{:016x}", identity::random_number()),
-        user: identity::user_name(),
+        user: identity::read_user_name(),
         host: kernel::host_name(),
         // The value is set when the presence is announced. It stays empty if that fails.
         place: String::new(),

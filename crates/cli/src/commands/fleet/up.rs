@@ -193,7 +193,7 @@ fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The address that nodes most likely reach: IPv4 first.
 fn guess_local_address() -> Result<String, Error> {
     // Only global addresses count: a link-local one needs the name of an interface, which differs on each machine.
-    let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.global_addresses()?;
+    let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.list_global_addresses()?;
     // IPv4 first: a node without IPv6 could not use a join line with an IPv6 address.
     let best = addresses.iter().find(|ip| ip.is_ipv4()).or_else(|| addresses.first());
     // With 127.0.0.1 in the join line, every other machine would try to join itself.
@@ -208,7 +208,7 @@ fn guess_local_address() -> Result<String, Error> {
 
 /// Names and addresses of this machine that nodes may use, for its certificate.
 fn certificate_names(host: &str) -> Result<Vec<String>, Error> {
-    let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.global_addresses()?;
+    let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.list_global_addresses()?;
     let mut names = vec![host.to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()];
     // The list has all addresses: a node may reach this machine by another address than the line has, for
     // example through a second network.
@@ -231,7 +231,7 @@ fn drop_unneeded_rights(arguments: &UpArgs, place: &FleetPlace) -> Result<Option
     } else {
         None
     };
-    sandbox::limit_broker_rights(kept)?;
+    sandbox::limit_fleet_up_rights(kept)?;
     Ok(isolation)
 }
 

@@ -9,7 +9,7 @@ use crate::output::{CommandOutput, print_remark};
 use crate::table::format_table;
 use packetrig_flow_store::filter::FlowFilter;
 use packetrig_flow_store::grouping::GroupPart;
-use packetrig_flow_store::scan::{ListedFiles, TimeSpan, flow_files};
+use packetrig_flow_store::scan::{ListedFiles, TimeSpan, list_flow_files};
 use packetrig_flow_store::top::{
     ChangeKind, CompareAnswer, CompareQuestion, ComparedSide, GroupChange, GroupTotals, TopOrder,
     compare_groups,
@@ -59,10 +59,10 @@ pub(super) fn compare_flows(arguments: &Arguments, output: &mut CommandOutput) -
 fn list_compared_files(arguments: &Arguments) -> Result<(ListedFiles, Option<ListedFiles>), Error> {
     let places = &arguments.places;
     match (arguments.a.zip(arguments.b), &places[..]) {
-        (Some(_), _) => Ok((flow_files(places)?, None)),
+        (Some(_), _) => Ok((list_flow_files(places)?, None)),
         (None, [before, after]) => {
-            let after = flow_files(std::slice::from_ref(after))?;
-            Ok((flow_files(std::slice::from_ref(before))?, Some(after)))
+            let after = list_flow_files(std::slice::from_ref(after))?;
+            Ok((list_flow_files(std::slice::from_ref(before))?, Some(after)))
         }
         (None, _) => Err(Error::Usage(
             "compare two windows of the records (--a FROM..TO --b FROM..TO), or two directories".into(),

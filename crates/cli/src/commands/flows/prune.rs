@@ -7,7 +7,7 @@ use crate::numbers::{format_count, format_scaled};
 use crate::output::CommandOutput;
 use crate::table::format_table;
 use packetrig_flow_store::ParquetOptions;
-use packetrig_flow_store::retention::{FileToRemove, files_to_remove, remove_old_files};
+use packetrig_flow_store::retention::{FileToRemove, list_files_to_remove, remove_old_files};
 use packetrig_units::{RemovedFiles, RetentionLimits};
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub(super) fn prune_directory(arguments: &Arguments, output: &mut CommandOutput)
     }
     let directory = &arguments.directory;
     if arguments.dry_run {
-        let files = files_to_remove(directory, limits)?;
+        let files = list_files_to_remove(directory, limits)?;
         if arguments.json {
             return Ok(output.write_json(&serde_json::json!({ "would_remove": files }))?);
         }

@@ -9,7 +9,7 @@ use crate::output::{CommandOutput, print_failure};
 use crate::secret_key::read_secret_key;
 use packetrig_flow_io::anonymise::{AnonymiserKey, RecordAnonymiser};
 use packetrig_flow_io::resend::{RecordSender, ResendError, ResentCounts};
-use packetrig_flow_store::scan::flow_files;
+use packetrig_flow_store::scan::list_flow_files;
 use packetrig_flow_store::stored_records::{StoredRecord, for_each_record};
 use packetrig_plan::recording::ReplaySpeed;
 use packetrig_sys::{clock, signal};
@@ -29,7 +29,7 @@ pub(super) fn replay_records(
         .map(|file| read_secret_key::<AnonymiserKey>("--anonymise", file))
         .transpose()?;
     let filter = arguments.filter.to_flow_filter(&*arguments.filter.read_names()?)?;
-    let files = flow_files(&arguments.places)?;
+    let files = list_flow_files(&arguments.places)?;
     signal::latch_end_signals()?;
     let sender = RecordSender::open_target(&arguments.export, arguments.domain, arguments.biflow)?;
     let mut replay = RecordReplay {

@@ -11,7 +11,7 @@ use crate::table::format_fitted_table;
 use packetrig_flow_store::columns::flow_columns;
 use packetrig_flow_store::names::FlowNames;
 use packetrig_flow_store::order::{FirstRecords, RecordOrder, first_records};
-use packetrig_flow_store::scan::{RowChunk, flow_files, map_records, scan_records};
+use packetrig_flow_store::scan::{RowChunk, list_flow_files, map_records, scan_records};
 use packetrig_flow_store::tcp_flags;
 use packetrig_units::Nanos;
 use std::ops::ControlFlow;
@@ -89,7 +89,7 @@ fn stream_records(arguments: &Arguments, output: &mut CommandOutput) -> Result<(
         output.write_text(found.shown.concat());
         return Ok(());
     }
-    let files = flow_files(&arguments.places)?;
+    let files = list_flow_files(&arguments.places)?;
     let render =
         |chunk: &RowChunk, rows: &[usize]| RenderedRows::render(rows, |row, text| append(chunk, row, text));
     let mut left = arguments.most.unwrap_or(usize::MAX);
@@ -146,7 +146,7 @@ fn print_table(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), 
         is_all = found.count == found.shown.len() as u64;
         lines = found.shown;
     } else {
-        let files = flow_files(&arguments.places)?;
+        let files = list_flow_files(&arguments.places)?;
         scan_records(&files, &arguments.filter.to_flow_filter(&names)?, needed, &mut |chunk, rows| {
             for &row in rows {
                 // One record more than fits shows that there are more.
@@ -243,7 +243,7 @@ fn find_first_records<T>(
     order: RecordOrder,
     show: &mut dyn FnMut(&RowChunk, usize) -> T,
 ) -> Result<FirstRecords<T>, Error> {
-    let files = flow_files(&arguments.places)?;
+    let files = list_flow_files(&arguments.places)?;
     // With an order, the default limit holds for JSON and CSV, too: the records that may be shown stay in memory until
     // the last file is read.
     let most = arguments.most.unwrap_or(DEFAULT_ROW_LIMIT);

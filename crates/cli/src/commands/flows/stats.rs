@@ -12,7 +12,7 @@ use packetrig_flow::{IgnoredReason, MeterLedger};
 use packetrig_flow_store::RecordMaker;
 use packetrig_flow_store::filter::canonical_address;
 use packetrig_flow_store::ledgers;
-use packetrig_flow_store::scan::flow_files;
+use packetrig_flow_store::scan::list_flow_files;
 use packetrig_flow_store::totals::{self, FlowTotals, TotalsRow};
 use packetrig_units::Nanos;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ const MAX_METERS: usize = 10;
 type FlowLedgers = BTreeMap<RecordMaker, (u64, MeterLedger)>;
 
 pub(super) fn show_flow_stats(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
-    let files = flow_files(&arguments.places)?;
+    let files = list_flow_files(&arguments.places)?;
     let filter = arguments.filter.to_flow_filter(&*arguments.filter.read_names()?)?;
     let totals = totals::flow_totals(&files, &filter, arguments.bucket)?;
     let ledgers = ledgers::newest_ledgers(&arguments.places)?;

@@ -9,7 +9,7 @@ use crate::output::{CommandOutput, print_remark};
 use crate::table::format_table;
 use packetrig_flow_store::grouping::{FlowGrouping, GroupPart};
 use packetrig_flow_store::names::FlowNames;
-use packetrig_flow_store::scan::flow_files;
+use packetrig_flow_store::scan::list_flow_files;
 use packetrig_flow_store::top::{self, GroupSum, TopAnswer, TopGroup, TopOrder, TopQuestion};
 use packetrig_store::files::csv_field;
 use packetrig_units::Nanos;
@@ -49,7 +49,7 @@ const FILES_CHANGED_ERROR: &str = "top: files were removed or replaced during th
     from the groups; repeat the query";
 
 pub(super) fn show_top_flows(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
-    let files = flow_files(&arguments.places)?;
+    let files = list_flow_files(&arguments.places)?;
     let names = arguments.filter.read_names()?;
     let question = TopQuestion {
         grouping: grouping_with_names(&arguments.by, &names)?,
@@ -62,7 +62,7 @@ pub(super) fn show_top_flows(arguments: &Arguments, output: &mut CommandOutput) 
     let top = if let Some(step) = arguments.bucket {
         series::show_series(arguments, &files, &filter, &question, step, output)?
     } else {
-        let top = top::top_groups(&files, &filter, &question)?;
+        let top = top::find_top_groups(&files, &filter, &question)?;
         write_groups(arguments, &question, &top, output);
         top
     };

@@ -4,7 +4,7 @@ use super::options::group_export;
 use crate::args::{MeterArgs as Arguments, MeterFormat};
 use crate::commands::flows::{directory_limits, recover_killed_files};
 use crate::error::Error;
-use crate::losses::sink_losses;
+use crate::losses::split_sink_losses_by_cause;
 use packetrig_flow::export::{AnnouncedInterface as Named, ExportFormat};
 use packetrig_flow_io::export::{
     self, ExportContent, ExportDestination, ExportTarget, ExportThread, TlsFiles,
@@ -44,7 +44,7 @@ impl MeterOutputs {
         accounts: &Arc<MeterAccounts>,
     ) -> Result<Self, Error> {
         let mut outputs = Self::default();
-        match outputs.open_all(arguments, options, accounts) {
+        match outputs.open_sinks_and_export(arguments, options, accounts) {
             Ok(()) => Ok(outputs),
             Err(error) => {
                 outputs.abandon_outputs(accounts);
@@ -53,7 +53,7 @@ impl MeterOutputs {
         }
     }
 
-    fn open_all(
+    fn open_sinks_and_export(
         &mut self,
         arguments: &Arguments,
         options: &MeterOptions,
@@ -231,7 +231,7 @@ impl SinkState {
         SinkCounts {
             stored,
             waiting,
-            losses: sink_losses(&self.kept),
+            losses: split_sink_losses_by_cause(&self.kept),
             file_bytes,
             removed,
             failure: self.failure.clone(),

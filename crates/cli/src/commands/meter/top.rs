@@ -6,7 +6,7 @@ use crate::table::format_table;
 use packetrig_flow::FlowKey;
 use packetrig_flow_io::RunningMeter;
 use packetrig_flow_io::ledger::LedgerReport;
-use packetrig_flow_io::top::{TopBoard, TrafficShare, largest_flows};
+use packetrig_flow_io::top::{TopFlowTable, TrafficShare, merge_largest_flows};
 use packetrig_units::Nanos;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -32,8 +32,8 @@ impl TopScreen {
             .worker_statuses()
             .iter()
             .filter_map(|status| status.board.as_ref())
-            .map(TopBoard::take_flows);
-        let flows = largest_flows(noted, MAX_SHOWN_FLOWS);
+            .map(TopFlowTable::take_flows);
+        let flows = merge_largest_flows(noted, MAX_SHOWN_FLOWS);
         let before = self.last.as_ref().map_or(0, |last| last.elapsed_ns);
         let length = Nanos::new(report.elapsed_ns - before);
         // Files get no escape sequences: in a file, screens follow each other, and a reader would see garbage.

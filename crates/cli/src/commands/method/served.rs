@@ -5,7 +5,7 @@
 
 use super::traffic::DeviceTraffic;
 use super::watch::{TestWatcher, TrialToBegin};
-use super::{MethodHead, ResultCopies, TestEnd, TestSetup, begin_test};
+use super::{MethodHead, ResultFileOptions, TestEnd, TestSetup, begin_test};
 use crate::args::FleetPlace as FleetArgs;
 use crate::document::PlanText;
 use crate::error::Error;
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// Largest number of tests that are listed, the newest. The catalogue has all of them.
-const MAX_ENDED: usize = 100;
+const MAX_LISTED_TESTS: usize = 100;
 
 /// Options that the user who started the server set for all tests.
 #[derive(Clone, Debug, Default)]
@@ -200,7 +200,7 @@ impl MethodRunner {
         tests.by_id.insert(progress.id.clone(), test);
         // The thread that this replaces has ended, because its test has.
         tests.thread = Some(thread);
-        while tests.by_id.len() > MAX_ENDED {
+        while tests.by_id.len() > MAX_LISTED_TESTS {
             // Ids begin with the time, so the first one is the oldest.
             tests.by_id.pop_first();
         }
@@ -300,7 +300,7 @@ fn start_served_test(terms: &ServedTestTerms, request: Value) -> Result<StartedT
     let test = Arc::new(ServedTest::new(&running.head));
     let of_thread = Arc::clone(&test);
     let thread = Builder::new().name("method".to_owned()).spawn(move || {
-        let kept = ResultCopies { out: None, page: PageChoice::Write };
+        let kept = ResultFileOptions { out: None, page: PageChoice::Write };
         let mut watcher = ProgressWatcher(&of_thread);
         run_and_record_end(&of_thread, || running.run_test_to_end(store.as_deref(), kept, &mut watcher));
     });

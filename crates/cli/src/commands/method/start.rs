@@ -7,7 +7,9 @@ pub(crate) use request::MethodRequest;
 use super::hook::ShellCommands;
 use super::show::{self, MethodResultFormat};
 use super::traffic::{DeviceTraffic, TrafficRequest};
-use super::{MethodHead, ResultUse, TestSetup, begin_test, run_test_and_print_result, trial_runner};
+use super::{
+    MethodHead, ResultOutputOptions, TestSetup, begin_test, run_test_and_print_result, trial_runner,
+};
 use crate::args::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodRunOptions, MethodTraffic, MlrsearchArgs,
     Rfc2544Args, Rfc2544TestName, SizeArg, ThroughputBound,
@@ -71,7 +73,7 @@ pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) ->
     } else if !terms.quiet {
         print_remark(show::describe_cost(&start.options)?);
     }
-    let usage = ResultUse {
+    let usage = ResultOutputOptions {
         form: MethodResultFormat::from_terms(terms),
         out: terms.out.as_deref(),
         quiet: terms.quiet,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 const MIN_TOKEN_CHARACTERS: usize = 16;
 const MAX_TOKEN_BYTES: u64 = 4096;
 /// Number of random bytes in a new token.
-const MADE_BYTES: usize = 32;
+const NEW_TOKEN_RANDOM_BYTES: usize = 32;
 
 /// Users that need no token; `None` if everybody needs it.
 pub(in crate::commands) fn local_users(arguments: &ServeArgs) -> Option<LocalUsers> {
@@ -76,7 +76,7 @@ pub(in crate::commands) fn read_or_create_token(file: &Path) -> Result<String, E
 }
 
 fn create_token(mut file: File) -> std::io::Result<String> {
-    let mut random = [0; MADE_BYTES];
+    let mut random = [0; NEW_TOKEN_RANDOM_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
     let token = random.map(|byte| format!("{byte:02x}")).concat();
     writeln!(file, "{token}")?;
@@ -181,7 +181,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("token");
         let made = read_or_create_token(&file).expect("one is made");
-        assert_eq!(made.len(), 2 * MADE_BYTES);
+        assert_eq!(made.len(), 2 * NEW_TOKEN_RANDOM_BYTES);
         assert_eq!(fs::metadata(&file).expect("it is there").mode() & 0o777, 0o600);
         assert_eq!(read_or_create_token(&file).expect("it is read"), made);
         assert_ne!(read_or_create_token(&directory.path().join("other")).expect("another"), made);

@@ -1,7 +1,7 @@
 //! `packetrig tap status` and `packetrig tap stop`. They find taps by the state files and pinned programs that taps
 //! leave, so they do not need the process of a tap.
 
-use super::{judge_tap, refusing, result_json, show};
+use super::{refusing, report_imbalances_and_choose_exit, result_json, show};
 use crate::args::NamedTap;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -87,5 +87,5 @@ pub(super) fn stop_tap(named: &NamedTap, output: &mut CommandOutput) -> Result<C
     } else {
         output.write_text(show::format_accounts(&state, &ended.accounts, None));
     }
-    Ok(judge_tap(&ended))
+    Ok(report_imbalances_and_choose_exit(&ended))
 }

@@ -6,7 +6,7 @@ use crate::numbers::format_count;
 use crate::output::print_remark;
 use crate::table::format_table;
 use packetrig_link::{DIRECTION_NAMES, DirectionSpec, FrameTreatment, ImpairSpecs};
-use packetrig_link_io::impair::{ImpairAccount, ImpairTreatment, ImpairWatch, TruthFile};
+use packetrig_link_io::impair::{ImpairAccount, ImpairTreatment, ImpairWatch, ImpairmentTruthLog};
 use packetrig_sys::clock;
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(super) type FrameTreatments = [Box<dyn FrameTreatment>; 2];
 /// The impairments of a running tap: their accounts, and the file with the truth about each frame.
 pub(super) struct TapImpairments {
     watch: ImpairWatch,
-    truth: Option<TruthFile>,
+    truth: Option<ImpairmentTruthLog>,
 }
 
 pub(super) struct PreparedImpairments {
@@ -50,11 +50,11 @@ impl TapImpairments {
         let seed = arguments.seed.or(specs.seed).unwrap_or(IMPAIRMENT_SEED);
         let header = truth_header(seed, &specs);
         // The whole file uses one clock offset, so that its times keep their distances when the wall clock is set.
-        let offset = clock::realtime_offset();
+        let offset = clock::measure_realtime_offset();
         let truth = arguments
             .truth
             .as_deref()
-            .map(|path| TruthFile::create_with_header(path, &header, offset))
+            .map(|path| ImpairmentTruthLog::create_with_header(path, &header, offset))
             .transpose()?;
         let (treatments, watch) = ImpairTreatment::for_both_directions(specs.to_plans(seed), truth.as_ref());
         Ok(Some(PreparedImpairments { impairments: Self { watch, truth }, treatments }))

@@ -41,7 +41,7 @@ pub(super) enum WatchEvent {
 
 /// Lifetime of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ServerLife {
+pub(super) enum ServerLifetime {
     /// The server is `packetrig serve`, which outlives runs: a lost connection is tried again.
     BeyondRun,
     /// The server belongs to the run of one command and ends with it.
@@ -93,7 +93,7 @@ pub(super) struct ServerLink {
 }
 
 impl ServerLink {
-    pub(super) fn start_threads(client: ApiClient, request: EventRequest, lasts: ServerLife) -> Self {
+    pub(super) fn start_threads(client: ApiClient, request: EventRequest, lasts: ServerLifetime) -> Self {
         // The channel is bounded, so that a slow terminal slows the server's events instead of filling memory.
         let (event_sender, events) = sync_channel(MAX_WAITING);
         let (orders, order_receiver) = channel();
@@ -182,7 +182,7 @@ struct RunEventFollower {
     events: SyncSender<Result<WatchEvent, ClientError>>,
     request: Arc<Mutex<EventRequest>>,
     is_ending: Arc<AtomicBool>,
-    lasts: ServerLife,
+    lasts: ServerLifetime,
 }
 
 /// Error: the screen has ended, and its receiver is closed.
@@ -198,7 +198,7 @@ impl RunEventFollower {
                 Ok(()) => {}
                 Err(FollowFailure::ScreenEnded) => return,
                 Err(FollowFailure::Client(error))
-                    if error.can_succeed_later() && self.lasts == ServerLife::OfRun =>
+                    if error.can_succeed_later() && self.lasts == ServerLifetime::OfRun =>
                 {
                     // A closed channel means that the screen has ended, too.
                     drop(self.events.send(Ok(WatchEvent::Ended)));

@@ -1,6 +1,6 @@
 //! The screen of `packetrig watch` for the run or test of this process: `packetrig run --watch`.
 
-use super::follow::ServerLife;
+use super::follow::ServerLifetime;
 use super::{has_screen, show_screen};
 use crate::commands::is_interrupted;
 use crate::error::Error;
@@ -40,7 +40,7 @@ impl ScreenThread {
         let ending = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || {
             let is_over = || ending.load(Ordering::Acquire) || is_interrupted();
-            let shown = show_screen(client, &server, ServerLife::OfRun, is_coloured, &is_over);
+            let shown = show_screen(client, &server, ServerLifetime::OfRun, is_coloured, &is_over);
             if !is_over() {
                 print_remark(format_args!(
                     "{what}: the {what} goes on; Ctrl-C ends it, and `packetrig watch` shows it again"

@@ -6,7 +6,7 @@
 
 use super::compression::FileCompression;
 use super::feed::{CAPTURE_BLOCK_BYTES, DiskBlock};
-use super::file_keeper::{FilePart, FullDiskPolicy, RecordedFileKeeper};
+use super::file_keeper::{FullDiskPolicy, RecordedFileFacts, RecordedFileKeeper};
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_sys::bulk::BulkFile;
 use packetrig_wire::checksum::crc32;
@@ -29,14 +29,14 @@ pub(super) enum DiskCommand {
     Open(RecordTarget),
     Block(DiskBlock),
     /// The current file is complete, as far as the capturing thread knows.
-    Ended(Box<FilePart>),
+    Ended(Box<RecordedFileFacts>),
     /// Time has passed: the keeper may check its files.
     Look,
 }
 
 /// Counters of the disk's thread, shared with the capturing thread.
 #[derive(Debug, Default)]
-pub(super) struct DiskTally {
+pub(super) struct DiskCounters {
     pub(super) written: AtomicU64,
     pub(super) lost: AtomicU64,
     pub(super) failed: AtomicBool,
@@ -94,7 +94,7 @@ impl RunningChecksum {
 pub(super) struct DiskThread {
     queue: DiskQueue,
     keep: Option<usize>,
-    tally: Arc<DiskTally>,
+    tally: Arc<DiskCounters>,
     file: Option<(PathBuf, BulkFile)>,
     compression: Option<FileCompression>,
     /// File offset where the last complete record on the disk ends; with compression, the last block.
@@ -117,7 +117,7 @@ impl DiskThread {
         first: RecordTarget,
         queue: DiskQueue,
         options: DiskOptions,
-        tally: Arc<DiskTally>,
+        tally: Arc<DiskCounters>,
         keeper: Option<Box<dyn RecordedFileKeeper>>,
     ) -> Result<Self, (PathBuf, io::Error)> {
         // Direct writes need blocks that are aligned in memory and file, so compressed output, which has any length,
@@ -236,13 +236,18 @@ impl DiskThread {
     }
 
     /// Finishes the current file and reports it to the keeper.
-    fn finish_file(&mut self, part: FilePart) {
+    fn finish_file(&mut self, part: RecordedFileFacts) {
         let file = self.file.take();
         // Only this thread knows what reached the disk, so it completes the capturing thread's record of the file.
-        let part = FilePart { disk_lost: self.lost, size: self.whole, crc32: self.checksum.of_whole, ..part };
+        let part = RecordedFileFacts {
+            disk_lost: self.lost,
+            size: self.whole,
+            crc32: self.checksum.of_whole,
+            ..part
+        };
         let part = match self.unopened.take() {
-            Some(path) => FilePart { path, frames: 0, ..part },
-            None => FilePart {
+            Some(path) => RecordedFileFacts { path, frames: 0, ..part },
+            None => RecordedFileFacts {
                 path: self.done.files.back().cloned().unwrap_or_default(),
                 frames: self.frames.back().copied().unwrap_or(0),
                 ..part

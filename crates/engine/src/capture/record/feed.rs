@@ -7,7 +7,7 @@
 //! can be written directly.
 
 use super::disk::{DiskCommand, RecordTarget};
-use super::file_keeper::FilePart;
+use super::file_keeper::RecordedFileFacts;
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_sys::bulk::AlignedMemory;
 use packetrig_units::remainder_as_usize;
@@ -133,7 +133,7 @@ impl DiskBlockQueue {
     }
 
     /// Reports that the file is complete.
-    pub(super) fn end_file(&mut self, part: FilePart) {
+    pub(super) fn end_file(&mut self, part: RecordedFileFacts) {
         self.flush_block();
         self.send_command(DiskCommand::Ended(Box::new(part)));
     }

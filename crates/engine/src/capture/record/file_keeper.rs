@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 pub trait RecordedFileKeeper: Send {
     /// Records a complete file.
-    fn on_file_complete(&mut self, part: FilePart);
+    fn on_file_complete(&mut self, part: RecordedFileFacts);
     /// Decides how recording continues on a full disk.
     fn on_disk_full(&mut self) -> FullDiskPolicy;
     /// Checks the stored files. Called about every 5 s while a recording runs, less often if the disk is busy.
@@ -28,7 +28,7 @@ pub enum FullDiskPolicy {
 
 /// Facts about one complete file of a recording.
 #[derive(Clone, Debug, Default)]
-pub struct FilePart {
+pub struct RecordedFileFacts {
     /// Number in the name of the file, from 1.
     pub number: u64,
     pub path: PathBuf,

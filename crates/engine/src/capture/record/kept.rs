@@ -1,6 +1,6 @@
 //! The capturing thread's record for the file keeper: facts about the current file, and the trailer numbers of a tap.
 
-use super::file_keeper::FilePart;
+use super::file_keeper::RecordedFileFacts;
 use crate::capture::numbers::{TapNumbers, TrailerCounter};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::trailer;
@@ -16,19 +16,19 @@ pub(super) struct LostFrames {
 }
 
 #[derive(Debug)]
-pub(super) struct KeptFrames {
+pub(super) struct CurrentFileFacts {
     /// Facts about the current file.
-    part: FilePart,
+    part: RecordedFileFacts,
     /// Losses counted before the current file.
     lost_before: LostFrames,
     counter: TrailerCounter,
     looked: MonoTime,
 }
 
-impl KeptFrames {
+impl CurrentFileFacts {
     /// Starts with the file of this number.
     pub(super) fn new(number: u64, known: TapNumbers, now: MonoTime) -> Self {
-        let part = FilePart { number, ..FilePart::default() };
+        let part = RecordedFileFacts { number, ..RecordedFileFacts::default() };
         Self { part, lost_before: LostFrames::default(), counter: TrailerCounter::new(known), looked: now }
     }
 
@@ -61,12 +61,12 @@ impl KeptFrames {
     }
 
     /// Ends the current file and starts the record of the next one. `lost` are all losses so far.
-    pub(super) fn end_file(&mut self, span_ns: (u64, u64), lost: LostFrames) -> FilePart {
-        let next = FilePart { number: self.part.number + 1, ..FilePart::default() };
+    pub(super) fn end_file(&mut self, span_ns: (u64, u64), lost: LostFrames) -> RecordedFileFacts {
+        let next = RecordedFileFacts { number: self.part.number + 1, ..RecordedFileFacts::default() };
         let part = std::mem::replace(&mut self.part, next);
         // Counters run over the whole recording; a file reports only its own losses.
         let before = std::mem::replace(&mut self.lost_before, lost);
-        FilePart {
+        RecordedFileFacts {
             span_ns,
             kernel_dropped: lost.kernel - before.kernel,
             queue_dropped: lost.queue - before.queue,

@@ -3,10 +3,10 @@
 use super::super::encode::{
     self, CaptureHeader, CaptureTotals, FrameEnvelope, FrameRecord, MAX_FILE_OVERHEAD_BYTES,
 };
-use super::disk::{DiskOptions, DiskOutcome, DiskQueue, DiskTally, DiskThread, RecordTarget};
+use super::disk::{DiskCounters, DiskOptions, DiskOutcome, DiskQueue, DiskThread, RecordTarget};
 use super::feed::{CAPTURE_BLOCK_BYTES, DiskBlock, DiskBlockQueue};
 use super::file_keeper::RecordedFileKeeper;
-use super::kept::{KeptFrames, LostFrames};
+use super::kept::{CurrentFileFacts, LostFrames};
 use super::spec::{RecordSpec, numbered_target};
 use crate::Error;
 use crate::capture::numbers::TapNumbers;
@@ -30,11 +30,11 @@ const FCS_BYTES: usize = 4;
 const MAX_HEADER_TEXT_BYTES: usize = 8192;
 
 #[derive(Debug)]
-pub struct DirectionRecorder {
+pub struct CaptureRecorder {
     spec: RecordSpec,
     offset: RealtimeOffset,
     feed: DiskBlockQueue,
-    tally: Arc<DiskTally>,
+    tally: Arc<DiskCounters>,
     thread: Option<JoinHandle<DiskOutcome>>,
     encoded: Vec<u8>,
     /// Bytes before the first record of a file.
@@ -50,7 +50,7 @@ pub struct DirectionRecorder {
     beyond_budget: u64,
     queue_dropped: u64,
     kernel_dropped: Option<u64>,
-    kept: Option<KeptFrames>,
+    kept: Option<CurrentFileFacts>,
 }
 
 /// Frames that a recorder could not write, by reason.
@@ -99,7 +99,7 @@ pub struct RecordingOutcome {
     pub failure: Option<(PathBuf, std::io::Error)>,
 }
 
-impl DirectionRecorder {
+impl CaptureRecorder {
     /// Creates the first file and starts the disk's thread. `offset` is the clock offset that the frames'
     /// times were computed with.
     pub fn start(spec: RecordSpec, offset: RealtimeOffset, now: MonoTime) -> Result<Self, Error> {
@@ -115,7 +115,7 @@ impl DirectionRecorder {
         now: MonoTime,
     ) -> Result<Self, Error> {
         let mut recorder = Self::open_first_file(spec, Some(shelf), offset, now)?;
-        recorder.kept = Some(KeptFrames::new(recorder.files, known, now));
+        recorder.kept = Some(CurrentFileFacts::new(recorder.files, known, now));
         Ok(recorder)
     }
 
@@ -134,7 +134,7 @@ impl DirectionRecorder {
         for _ in 0..blocks {
             free_in.send(DiskBlock::new()).map_err(|_| Error::Bug("a new queue is full"))?;
         }
-        let tally = Arc::new(DiskTally::default());
+        let tally = Arc::new(DiskCounters::default());
         let number = spec.rotation.before + 1;
         let first = numbered_target(&spec, number);
         let queue = DiskQueue { orders: orders_out, free: free_in };
@@ -224,7 +224,7 @@ impl DirectionRecorder {
 
     /// Returns the trailer counters of a tap so far.
     pub fn tap_numbers(&self) -> TapNumbers {
-        self.kept.as_ref().map_or([None; 2], KeptFrames::tap_numbers)
+        self.kept.as_ref().map_or([None; 2], CurrentFileFacts::tap_numbers)
     }
 
     fn cut_to_snap_length<'a>(&self, frame: &RxFrame<'a>) -> KeptBytes<'a> {
@@ -403,7 +403,7 @@ impl DirectionRecorder {
     }
 }
 
-impl Drop for DirectionRecorder {
+impl Drop for CaptureRecorder {
     fn drop(&mut self) {
         // The recorder was dropped without `finish_recording`, so no caller can receive an error. There is no clock
         // here, so the last file's time span is empty.

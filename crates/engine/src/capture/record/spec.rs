@@ -13,7 +13,7 @@ pub struct RecordSpec {
     pub format: CaptureFileFormat,
     /// Interface name that is written into the files.
     pub interface: String,
-    /// Further interfaces, for [`super::DirectionRecorder::record_interface_frame`]; distinguishable in pcapng only.
+    /// Further interfaces, for [`super::CaptureRecorder::record_interface_frame`]; distinguishable in pcapng only.
     pub further: Vec<String>,
     /// Comment that is written into the files.
     pub comment: String,

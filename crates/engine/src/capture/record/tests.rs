@@ -106,7 +106,7 @@ fn spec(file: PathBuf) -> RecordSpec {
 fn run(spec: RecordSpec, limits: RecordLimits) -> RecordSummary {
     let clock = TickingClock::default();
     let offset = RealtimeOffset { offset_ns: 1_700_000_000_000_000_000, bound_ns: 1 };
-    let recorder = DirectionRecorder::start(spec, offset, clock.now()).unwrap();
+    let recorder = CaptureRecorder::start(spec, offset, clock.now()).unwrap();
     let mut rx = ScriptedFrames { sent: 0, lost: 3 };
     record_frames(&mut rx, &clock, Some(recorder), (limits, &|| false), &mut |_, _| {}).unwrap()
 }

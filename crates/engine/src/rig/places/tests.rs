@@ -50,8 +50,8 @@ fn part(places: &[Option<&str>]) -> RigOptions {
 #[test]
 fn local_plan_keeps_its_port_locations() {
     let mut plan = plan(&["a", "b"]);
-    let places = PortPlaces::from_options(&plan, &options(RigSite::EveryPortHere)).unwrap();
-    places.set_locations(&mut plan);
+    let places = PortAssignment::from_options(&plan, &options(RigSite::EveryPortHere)).unwrap();
+    places.write_local_locations_into_plan(&mut plan);
     assert!(places.is_local_port(0) && places.is_local_port(1));
     assert_eq!(plan.ports[1].location.interface, "b");
 }
@@ -59,8 +59,8 @@ fn local_plan_keeps_its_port_locations() {
 #[test]
 fn port_is_here_only_if_placed() {
     let mut plan = plan(&["a", "b"]);
-    let places = PortPlaces::from_options(&plan, &part(&[None, Some("ns/eth7")])).unwrap();
-    places.set_locations(&mut plan);
+    let places = PortAssignment::from_options(&plan, &part(&[None, Some("ns/eth7")])).unwrap();
+    places.write_local_locations_into_plan(&mut plan);
     assert!(!places.is_local_port(0) && places.is_local_port(1) && !places.is_local_port(2));
     assert_eq!(plan.ports[0].location.to_string(), "a");
     assert_eq!(plan.ports[1].location.to_string(), "ns/eth7");
@@ -69,11 +69,11 @@ fn port_is_here_only_if_placed() {
 #[test]
 fn shared_interface_and_missing_place_are_refused() {
     let places = part(&[Some("eth0"), None, Some("eth0")]);
-    let error = PortPlaces::from_options(&plan(&["a", "b", "c"]), &places).unwrap_err().to_string();
+    let error = PortAssignment::from_options(&plan(&["a", "b", "c"]), &places).unwrap_err().to_string();
     assert!(error.contains("ports[2].location") && error.contains("port `a` already"), "{error}");
     for too_few in [&[][..], &[None]] {
         assert!(matches!(
-            PortPlaces::from_options(&plan(&["a", "b"]), &part(too_few)),
+            PortAssignment::from_options(&plan(&["a", "b"]), &part(too_few)),
             Err(Error::NotPermitted(_))
         ));
     }
@@ -82,13 +82,13 @@ fn shared_interface_and_missing_place_are_refused() {
 #[test]
 fn permit_judges_exactly_the_opened_interfaces() {
     let mut plan = plan(&["a", "secret"]);
-    let places = PortPlaces::from_options(&plan, &part(&[Some("eth7"), None])).unwrap();
-    places.set_locations(&mut plan);
+    let places = PortAssignment::from_options(&plan, &part(&[Some("eth7"), None])).unwrap();
+    places.write_local_locations_into_plan(&mut plan);
     places.check_permit_before_open(&plan).unwrap();
     // The permit judges the interface that is opened, not the name in the plan.
     let mut plan = self::plan(&["a", "b"]);
-    let places = PortPlaces::from_options(&plan, &part(&[Some("secret"), None])).unwrap();
-    places.set_locations(&mut plan);
+    let places = PortAssignment::from_options(&plan, &part(&[Some("secret"), None])).unwrap();
+    places.write_local_locations_into_plan(&mut plan);
     let error = places.check_permit_before_open(&plan).unwrap_err();
     assert!(matches!(&error, Error::NotPermitted(said) if said == &["port secret is not lent"]), "{error}");
 }

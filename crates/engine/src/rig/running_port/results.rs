@@ -21,7 +21,7 @@ const LAST_BLOCK_TIMEOUT: Nanos = Nanos::from_millis(2_000);
 impl RunningPort {
     /// Adds the last counts of this port's sender; detects a worker that panicked. Returns the time of the counts,
     /// unless they are final.
-    pub(in crate::rig) fn sample_sender(
+    pub(in crate::rig) fn add_sender_counts_to_sample(
         &mut self,
         sample: &mut CountSample,
     ) -> Result<Option<MonoTime>, Error> {
@@ -44,7 +44,7 @@ impl RunningPort {
 
     /// Adds the latest counts of this port's receiver that are not newer than `by`, or the oldest stored ones; without
     /// `by`, the latest ones. Detects a worker that panicked.
-    pub(in crate::rig) fn sample_receiver(
+    pub(in crate::rig) fn add_receiver_counts_to_sample(
         &mut self,
         sample: &mut CountSample,
         latency: &mut DelaySummary,
@@ -63,7 +63,7 @@ impl RunningPort {
         let Some(latest) = published.pop_back() else { return Ok(()) };
         let streams = self.receives.iter().zip(latest.counts.streams);
         sample.rx.extend(streams.map(|(stream, counts)| (*stream, self.port, counts)));
-        // `sample_sender` has added the entry of this port.
+        // `add_sender_counts_to_sample` has added the entry of this port.
         if let Some((.., counters)) = sample.ports.iter_mut().find(|(port, ..)| *port == self.port) {
             *counters = latest.counts.port;
         }

@@ -44,7 +44,8 @@ fn waiting_segments_are_stored_in_bounded_batches() {
     let fabric = LocalFabric::default();
     let mut incoming = fabric.open_result_inlet("me").unwrap();
     incoming.read_run(&RunId("r".into()), &BTreeSet::new()).unwrap();
-    let nodes: Vec<String> = (0..2 * MAX_TOGETHER + 3).map(|number| format!("n{number}")).collect();
+    let nodes: Vec<String> =
+        (0..2 * MAX_SEGMENTS_STORED_TOGETHER + 3).map(|number| format!("n{number}")).collect();
     append(&fabric, &nodes);
     let mut store = PickyStore::default();
     let mut arrived = 0;
@@ -52,7 +53,7 @@ fn waiting_segments_are_stored_in_bounded_batches() {
         let deliveries = take_waiting_segments(&mut incoming);
         arrived += store_deliveries(&mut incoming, &mut store, deliveries).len();
     }
-    assert_eq!(store.batches, [MAX_TOGETHER, MAX_TOGETHER, 3]);
+    assert_eq!(store.batches, [MAX_SEGMENTS_STORED_TOGETHER, MAX_SEGMENTS_STORED_TOGETHER, 3]);
     assert_eq!(arrived, nodes.len());
     assert!(incoming.list_runs_with_waiting_segments().unwrap().is_empty(), "all are confirmed");
 }

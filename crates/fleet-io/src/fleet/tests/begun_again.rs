@@ -7,7 +7,7 @@ use crate::operator::RunOperator;
 use crate::served::{FleetRuns, ServedTerms};
 use packetrig_fleet::served::{OpenFailure, RunSource as _};
 use packetrig_stats::caveat::CaveatKind;
-use packetrig_store::{KeptRun, RunCatalogue};
+use packetrig_store::{RunCatalogue, UnlistedRun};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
@@ -29,7 +29,7 @@ impl RunOperator for MendingOperator {
         self.heard.lock().unwrap().push(text.to_string());
     }
 
-    fn on_kept_files(&self, kept: &KeptRun) {
+    fn on_kept_files(&self, kept: &UnlistedRun) {
         panic!("nothing was captured: {kept:?}");
     }
 

@@ -7,7 +7,7 @@ use packetrig_fleet::controller::{RunRecord, StartPolicy};
 use packetrig_fleet::fabric::{Error as FabricError, RecordStore, StoredRecord};
 use packetrig_fleet::labels::OperatorLabels;
 use packetrig_fleet::lead::{
-    ClaimProgress, LeadClaim, OwnLead, WantedNodes, read_unreleased_leads, return_leads,
+    ClaimProgress, LeadClaim, OwnLead, WantedNodes, read_unreleased_leads, release_leads,
 };
 use packetrig_fleet::local::{LocalEndpoint, LocalIncoming, LocalOutgoing, LocalRecords};
 use packetrig_fleet::term::{ControllerTerm, ControllerTermWatch, TermRecord, TermState};
@@ -231,13 +231,13 @@ fn label_wait_takes_first_free_node() {
             looks += 1;
             assert!(looks < 40, "{freed} is free and nobody takes it");
             let leads = held.remove(freed).unwrap_or_default();
-            assert_eq!(return_leads(&mut records, leads), (Vec::new(), None));
+            assert_eq!(release_leads(&mut records, leads), (Vec::new(), None));
             HeldNodesDecision::Wait
         })
         .unwrap();
         drop(two);
         for leads in held.into_values() {
-            return_leads(&mut records, leads);
+            release_leads(&mut records, leads);
         }
     }
 }
@@ -264,7 +264,7 @@ fn quorum_start_can_wait_for_busy_nodes() {
     assert_eq!(led(&mut records), [name("south")], "who gives up has none");
     two.lead_run_nodes(&plan, &run, &mut |held| {
         assert_eq!(held.keys().collect::<Vec<_>>(), [&name("south")]);
-        return_leads(&mut records, std::mem::take(&mut leads));
+        release_leads(&mut records, std::mem::take(&mut leads));
         HeldNodesDecision::Wait
     })
     .unwrap();
@@ -373,7 +373,7 @@ fn failed_claim_releases_its_nodes() {
         // Another controller led them before.
         for node in NODES {
             let leads = hold_node(&mut records, node, node);
-            return_leads(&mut records, leads);
+            release_leads(&mut records, leads);
         }
         let times = ControllerTermTimes { refresh: Nanos::from_millis(20), ..ControllerTermTimes::default() };
         let mut one = FleetExecutor::become_controller(

@@ -5,7 +5,7 @@ use crate::filter::FlowFilter;
 use crate::grouping::GroupValue;
 use crate::parquet::{ParquetOptions, ParquetSink};
 use crate::sample::{SECOND, THIRTEEN, address, foreign_record, record};
-use crate::scan::{flow_files, scan_records};
+use crate::scan::{list_flow_files, scan_records};
 use packetrig_flow::FlowHalf;
 use std::ops::ControlFlow;
 
@@ -28,7 +28,7 @@ fn watch(rules: &str, records: &[FlowRecord]) -> (Vec<String>, Vec<AlertCounts>)
     let counts = AlertCountsReader::default();
     let mut sink = AlertSink::new(AlertOptions {
         rules: AlertRules::parse_with_names(rules, &Arc::default()).unwrap(),
-        places: vec![AlertPlace::File(path.clone())],
+        places: vec![AlertDestination::File(path.clone())],
         is_live: false,
         format_event,
         counts: counts.clone(),
@@ -117,7 +117,7 @@ fn records_in_memory_have_the_columns_of_files() {
         records.iter().map(|record| ExporterRow { record: record.clone(), source: SOURCE }).collect();
     let memory = RowChunk::from_rows(&rows, &names);
     let mut compared = 0;
-    let files = flow_files(&[directory.path().to_owned()]).unwrap();
+    let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
     scan_records(&files, &FlowFilter::default(), &names, &mut |stored, _| {
         for name in &names {
             assert_eq!(stored.column(name), memory.column(name), "{name}");

@@ -1,6 +1,6 @@
 use super::*;
 use crate::sample::{SECOND, THIRTEEN, record, records};
-use crate::scan::{ListedFiles, TimeSpan, flow_files};
+use crate::scan::{ListedFiles, TimeSpan, list_flow_files};
 use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_flow::FlowRecord;
 
@@ -9,7 +9,7 @@ fn store_records(records: &[FlowRecord]) -> (tempfile::TempDir, ListedFiles) {
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
     sink.write_records(records, RecordMaker::default()).unwrap();
     sink.close_sink().1.unwrap();
-    let files = flow_files(&[directory.path().to_owned()]).unwrap();
+    let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
     (directory, files)
 }
 

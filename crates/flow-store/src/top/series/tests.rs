@@ -1,7 +1,7 @@
 use super::*;
 use crate::grouping::GroupValue;
 use crate::sample::{SECOND, THIRTEEN, records};
-use crate::scan::flow_files;
+use crate::scan::list_flow_files;
 use crate::top::TopOrder;
 use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 
@@ -10,7 +10,7 @@ fn series(by: &str, most: usize, step: u64) -> Result<TopSeries, NoSeriesReason>
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
     sink.write_records(&records(100), RecordMaker::default()).unwrap();
     sink.close_sink().1.unwrap();
-    let files = flow_files(&[directory.path().to_owned()]).unwrap();
+    let files = list_flow_files(&[directory.path().to_owned()]).unwrap();
     let question = TopQuestion::new(by.parse().unwrap(), TopOrder::Packets, most);
     top_series(&files, &FlowFilter::default(), &question, Nanos::new(step))
 }

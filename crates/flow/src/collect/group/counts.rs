@@ -30,7 +30,7 @@ pub struct GroupCounts {
     /// Packets that are new.
     pub packets: u64,
     /// Counts of each meter, by its number.
-    pub meters: BTreeMap<u32, MeterPart>,
+    pub meters: BTreeMap<u32, MeterCounts>,
     /// The latest changes of the active meter, oldest first.
     #[serde(default)]
     pub switches: VecDeque<GroupSwitch>,
@@ -57,7 +57,7 @@ pub struct GroupSwitch {
 
 /// Counts of one meter of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MeterPart {
+pub struct MeterCounts {
     pub records: u64,
     /// Packets of the meter's records. If this is less than [`GroupCounts::packets`], the meter has not seen
     /// the missing packets, or not reported them.
@@ -73,7 +73,7 @@ pub struct MeterPart {
 
 impl GroupCounts {
     /// Returns the counts of a meter, which are created if there is room; `None` if there is none.
-    fn meter_part(&mut self, meter: u32) -> Option<&mut MeterPart> {
+    fn meter_part(&mut self, meter: u32) -> Option<&mut MeterCounts> {
         let has_room = self.meters.len() < MAX_METERS_PER_GROUP || self.meters.contains_key(&meter);
         has_room.then(|| self.meters.entry(meter).or_default())
     }

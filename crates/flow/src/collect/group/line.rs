@@ -24,9 +24,9 @@ pub(super) const MAX_CLOCK_DIFFERENCE_NS: u64 = 1_500_000_000;
 pub(super) const MAX_PACKET_JITTER_NS: u64 = 20_000_000;
 /// Longest time for which a landmark counts as alone if two meters chose it for different reasons: one meter
 /// knows a silence beside it, the other meter does not.
-const OTHER_KIND_US: u32 = 80_000;
+const MAX_ALONE_OF_OTHER_KIND_US: u32 = 80_000;
 /// Without a known clock offset, a packet is recognised by its time only if it is alone for at least this long.
-const UNKNOWN_CLOCK_US: u32 = 40_000;
+const MIN_ALONE_WITHOUT_CLOCK_OFFSET_US: u32 = 40_000;
 /// Packets closer together than this cannot be distinguished by their times, even if the clock offset is known.
 const INDISTINGUISHABLE_PACKETS_US: u32 = 2_000;
 
@@ -357,8 +357,8 @@ impl KnownLandmark {
         // The silence before or after a packet distinguishes it from all packets without such a silence.
         let alone_us = match (known.kind, seen.kind) {
             (one, other) if one == other => known.alone_us.min(seen.alone_us),
-            (_, LandmarkKind::Smallest) => seen.alone_us.min(OTHER_KIND_US),
-            (LandmarkKind::Smallest, _) => known.alone_us.min(OTHER_KIND_US),
+            (_, LandmarkKind::Smallest) => seen.alone_us.min(MAX_ALONE_OF_OTHER_KIND_US),
+            (LandmarkKind::Smallest, _) => known.alone_us.min(MAX_ALONE_OF_OTHER_KIND_US),
             _ => return None,
         };
         let alone_ns = u64::from(alone_us) * 1000;
@@ -368,7 +368,8 @@ impl KnownLandmark {
         let has_clocks = meter == self.meter
             || clocks.is_clock_offset_known(meter) && clocks.is_clock_offset_known(self.meter);
         // Clocks without a known offset are expected to be as close as clocks usually are.
-        let least_us = if has_clocks { INDISTINGUISHABLE_PACKETS_US } else { UNKNOWN_CLOCK_US };
+        let least_us =
+            if has_clocks { INDISTINGUISHABLE_PACKETS_US } else { MIN_ALONE_WITHOUT_CLOCK_OFFSET_US };
         let is_near = alone_us >= least_us && apart_ns <= (alone_ns / 4).min(MAX_PACKET_JITTER_NS);
         is_near.then_some(LandmarkMatch::ByTime)
     }

@@ -93,7 +93,7 @@ impl SideReport {
 
     /// Returns whether its packets can be told apart by their content. Packets of equal content are told apart by
     /// their times, so lines of such packets may have been joined wrongly.
-    fn has_distinct_packets(&self) -> bool {
+    fn has_distinct_content(&self) -> bool {
         // The last packet before a silence is alone for that silence only, whatever its flow carries.
         let mut chosen = self.landmarks().filter(|landmark| landmark.kind != LandmarkKind::Last);
         chosen.all(|landmark| is_known_by_content(landmark.alone_us))
@@ -379,7 +379,7 @@ impl FlowSideState {
             return Some(claim);
         }
         let of_record = report.claim_of_record();
-        if report.stored.is_some() && report.has_distinct_packets() {
+        if report.stored.is_some() && report.has_distinct_content() {
             // An earlier process of this collector stored what the record claims, whatever other lines have. Its times would put records
             // of other meters in doubt, so the line gets those of the record only.
             return Some(RecordClaim { since_ns: of_record.since_ns, ..claim });

@@ -159,7 +159,7 @@ proptest! {
             sent.extend(sent.clone());
         }
         let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
-        let joined: Vec<FlowRecord> = sent.iter().flat_map(|record| grouped.filter_new(record.clone(), 1)).collect();
+        let joined: Vec<FlowRecord> = sent.iter().flat_map(|record| grouped.keep_unstored_packets(record.clone(), 1)).collect();
         let truth = by_side(meters[0].left.iter().map(|(_, record)| record));
         prop_assert_eq!(by_side(&joined), truth);
         let bytes = joined.iter().map(FlowRecord::bytes).sum::<u64>();
@@ -212,7 +212,9 @@ fn grouped_flows_drop_repeats_and_count_losses() {
     ];
     let new: Vec<Option<u64>> = (1..)
         .zip(news)
-        .map(|(now_ns, record)| grouped.filter_new(record, now_ns).next().map(|record| record.packets()))
+        .map(|(now_ns, record)| {
+            grouped.keep_unstored_packets(record, now_ns).next().map(|record| record.packets())
+        })
         .collect();
     assert_eq!(new, [Some(7), Some(2), Some(3), None, Some(6)]);
     let (group, counts) = grouped.groups().next().unwrap();
@@ -220,11 +222,11 @@ fn grouped_flows_drop_repeats_and_count_losses() {
     assert_eq!((counts.known_packets, counts.recovered_packets), (7 + 2 + 5, 4));
     assert_eq!(
         counts.meters[&2],
-        MeterPart { records: 1, packets: 9, new_packets: 2, heard_ns: 2, copy_packets: None }
+        MeterCounts { records: 1, packets: 9, new_packets: 2, heard_ns: 2, copy_packets: None }
     );
     assert_eq!((counts.packets, counts.unplaced_packets), (18, 0));
     assert_eq!(
-        grouped.filter_new(FlowRecord::default(), 9).next(),
+        grouped.keep_unstored_packets(FlowRecord::default(), 9).next(),
         Some(FlowRecord::default()),
         "of no group"
     );
@@ -234,12 +236,12 @@ fn grouped_flows_drop_repeats_and_count_losses() {
 #[test]
 fn recovered_packets_take_times_of_their_record() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
-    grouped.filter_new(record(1, BEGIN, 7, 7), 1).next();
+    grouped.keep_unstored_packets(record(1, BEGIN, 7, 7), 1).next();
     let mut late = record(1, BEGIN, 0, 9);
     late.forward = FlowHalf::default();
     late.reverse = FlowHalf { packets: 1, first_ns: BEGIN + 5, last_ns: BEGIN + 6, ..FlowHalf::default() };
     late.history.as_mut().unwrap().reverse.followed.packets = 1;
-    let new = grouped.filter_new(late, 2).next().unwrap();
+    let new = grouped.keep_unstored_packets(late, 2).next().unwrap();
     let times = [new.forward, new.reverse].map(|half| (half.packets, half.first_ns, half.last_ns));
     assert_eq!(times, [(2, BEGIN + 5, BEGIN + 6), (1, BEGIN + 5, BEGIN + 6)]);
 }
@@ -249,8 +251,9 @@ fn recovered_packets_take_times_of_their_record() {
 fn flow_lifetimes_are_stored_once_in_any_order() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
     let lives = [record(1, BEGIN, 7, 7), record(1, BEGIN + 5 * SECOND, 9, 9)];
-    let new = [1, 0, 0, 1]
-        .map(|life| grouped.filter_new(lives[life].clone(), 1).next().map(|record| record.packets()));
+    let new = [1, 0, 0, 1].map(|life| {
+        grouped.keep_unstored_packets(lives[life].clone(), 1).next().map(|record| record.packets())
+    });
     assert_eq!(new, [Some(9), Some(7), None, None]);
 }
 
@@ -260,11 +263,11 @@ fn recovered_packets_are_not_stored_again() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
     let mut late = record(2, BEGIN, 90, 237);
     (late.forward.first_ns, late.forward.last_ns) = (BEGIN + 6 * SECOND, BEGIN + 7 * SECOND);
-    assert_eq!(grouped.filter_new(late, 1).next().map(|record| record.packets()), Some(237));
+    assert_eq!(grouped.keep_unstored_packets(late, 1).next().map(|record| record.packets()), Some(237));
     let mut early = record(1, BEGIN + MILLI, 76, 76);
     early.history.as_mut().unwrap().forward.landmarks[0].content = 4;
     early.forward.last_ns = BEGIN + SECOND;
-    assert_eq!(grouped.filter_new(early, 2).next(), None);
+    assert_eq!(grouped.keep_unstored_packets(early, 2).next(), None);
 }
 
 /// A meter that came while the flow went on reports first; the landmark that it names is known later.
@@ -275,16 +278,16 @@ fn packets_of_waiting_record_are_unplaced_until_it_is_placed() {
         let (_, counts) = grouped.groups().next().unwrap();
         (counts.unplaced_packets, counts.known_packets, counts.recovered_packets)
     };
-    assert!(grouped.filter_new(record(1, BEGIN, 7, 7), 1).next().is_some());
+    assert!(grouped.keep_unstored_packets(record(1, BEGIN, 7, 7), 1).next().is_some());
     let mut strange = life(2, 50, [BEGIN + MILLI, BEGIN + 2 * MILLI], 4, 5);
     strange.history.as_mut().unwrap().is_strange = true;
-    assert_eq!(grouped.filter_new(strange, 2).next(), None);
+    assert_eq!(grouped.keep_unstored_packets(strange, 2).next(), None);
     assert_eq!(unplaced(&grouped), (4, 0, 0));
     let mut naming = record(1, BEGIN, 5, 12);
     let landmarks = &mut naming.history.as_mut().unwrap().forward.landmarks;
     let since = CountTotals { packets: 8, bytes: 800, frame_bytes: 912 };
     landmarks[1] = Landmark { content: 50, at_ns: BEGIN + MILLI, since, ..landmarks[0] };
-    assert_eq!(grouped.filter_new(naming, 3).next().map(|record| record.packets()), Some(5));
+    assert_eq!(grouped.keep_unstored_packets(naming, 3).next().map(|record| record.packets()), Some(5));
     assert_eq!(unplaced(&grouped), (0, 4, 0));
 }
 
@@ -314,7 +317,10 @@ fn records_with_the_same_beginning_are_placed() {
         let mut stored = 0;
         for meter in &mut meters {
             meter.finish(begin_ns + 6 * SECOND);
-            let new = meter.left.iter().flat_map(|(at_ns, record)| groups.filter_new(record.clone(), *at_ns));
+            let new = meter
+                .left
+                .iter()
+                .flat_map(|(at_ns, record)| groups.keep_unstored_packets(record.clone(), *at_ns));
             stored += new.map(|record| record.packets()).sum::<u64>();
         }
         assert_eq!(stored, 6, "offset {offset}");
@@ -343,7 +349,7 @@ fn records_sent_again_are_placed_by_old_landmarks() {
     meters[1].finish(at(900));
     let mut groups = GroupedFlows::new(GroupOptions::default(), THERE);
     let sent_again = meters.iter().rev().flat_map(|meter| &meter.left);
-    let new = sent_again.flat_map(|(_, record)| groups.filter_new(record.clone(), at(901)));
+    let new = sent_again.flat_map(|(_, record)| groups.keep_unstored_packets(record.clone(), at(901)));
     assert_eq!(new.map(|record| record.packets()).sum::<u64>(), 900);
     let (_, counts) = groups.groups().next().unwrap();
     assert_eq!(counts.unplaced_packets, 0);
@@ -355,12 +361,15 @@ fn life_between_known_lives_is_stored() {
     let at = |second: u64| [BEGIN + second * SECOND, BEGIN + (second + 1) * SECOND];
     let lives = [life(1, 3, at(0), 7, 7), life(1, 4, at(30), 9, 9), life(2, 5, at(10), 8, 8)];
     for (life, own) in lives.into_iter().zip([7, 9, 8]) {
-        assert_eq!(grouped.filter_new(life.clone(), 1).next().map(|record| record.packets()), Some(own));
-        assert_eq!(grouped.filter_new(life, 1).next(), None);
+        assert_eq!(
+            grouped.keep_unstored_packets(life.clone(), 1).next().map(|record| record.packets()),
+            Some(own)
+        );
+        assert_eq!(grouped.keep_unstored_packets(life, 1).next(), None);
     }
     // It overlaps the second life, and nothing tells which packets they have in common.
     assert_eq!(
-        grouped.filter_new(life(3, 6, [BEGIN + 9 * SECOND, BEGIN + 10 * SECOND], 5, 5), 1).next(),
+        grouped.keep_unstored_packets(life(3, 6, [BEGIN + 9 * SECOND, BEGIN + 10 * SECOND], 5, 5), 1).next(),
         None
     );
 }
@@ -372,14 +381,17 @@ fn part_of_life_outlasts_older_lives() {
     let at = |second: u64| [BEGIN + second * SECOND, BEGIN + (second + 1) * SECOND];
     let mut part = life(1, 99, at(100), 4, 4);
     part.history.as_mut().unwrap().is_strange = true;
-    assert_eq!(grouped.filter_new(part, 1).next().map(|record| record.packets()), Some(4));
+    assert_eq!(grouped.keep_unstored_packets(part, 1).next().map(|record| record.packets()), Some(4));
     for number in 0..20 {
         let older = life(2, 100 + u32::try_from(number).unwrap(), at(3 * number), 7, 7);
-        assert_eq!(grouped.filter_new(older.clone(), 1).next().map(|record| record.packets()), Some(7));
-        assert_eq!(grouped.filter_new(older, 1).next(), None);
+        assert_eq!(
+            grouped.keep_unstored_packets(older.clone(), 1).next().map(|record| record.packets()),
+            Some(7)
+        );
+        assert_eq!(grouped.keep_unstored_packets(older, 1).next(), None);
     }
     let whole = life(2, 99, at(100), 45, 45);
-    assert_eq!(grouped.filter_new(whole, 1).next().map(|record| record.packets()), Some(41));
+    assert_eq!(grouped.keep_unstored_packets(whole, 1).next().map(|record| record.packets()), Some(41));
 }
 
 /// A record of a flow that has been quiet since has no packets of its own, but all since its first one.
@@ -391,9 +403,9 @@ fn claim_without_own_packets_keeps_its_times() {
     let last =
         Landmark { content: 9, kind: LandmarkKind::Last, at_ns: BEGIN + 4 * SECOND, ..Landmark::default() };
     quiet.history.as_mut().unwrap().forward.landmarks[1] = last;
-    assert_eq!(grouped.filter_new(quiet, 1).next().map(|record| record.packets()), Some(9));
+    assert_eq!(grouped.keep_unstored_packets(quiet, 1).next().map(|record| record.packets()), Some(9));
     let overlapping = life(2, 5, [BEGIN + 2 * SECOND, BEGIN + 3 * SECOND], 3, 3);
-    assert_eq!(grouped.filter_new(overlapping, 1).next(), None, "its packets are among the nine");
+    assert_eq!(grouped.keep_unstored_packets(overlapping, 1).next(), None, "its packets are among the nine");
 }
 
 /// A meter that came while a flow was going on waits for the one that saw it begin, whichever reports first.
@@ -401,15 +413,18 @@ fn claim_without_own_packets_keeps_its_times() {
 fn strange_record_waits_for_the_witness_that_reports() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
     let seconds = |from: u64, to: u64| [BEGIN + from * SECOND, BEGIN + to * SECOND];
-    assert!(grouped.filter_new(life(2, 3, seconds(0, 1), 7, 7), 1).next().is_some(), "the witness lives");
+    assert!(
+        grouped.keep_unstored_packets(life(2, 3, seconds(0, 1), 7, 7), 1).next().is_some(),
+        "the witness lives"
+    );
     let mut strange = life(1, 4, seconds(20, 24), 35, 35);
     strange.history.as_mut().unwrap().is_strange = true;
-    assert_eq!(grouped.filter_new(strange, 2).next(), None);
-    let new = grouped.filter_new(life(2, 5, seconds(15, 16), 4, 4), 3).next();
+    assert_eq!(grouped.keep_unstored_packets(strange, 2).next(), None);
+    let new = grouped.keep_unstored_packets(life(2, 5, seconds(15, 16), 4, 4), 3).next();
     assert_eq!(new.map(|record| record.packets()), Some(4), "only its own packets");
     let mut whole = life(2, 5, seconds(17, 24), 60, 64);
     whole.history.as_mut().unwrap().since_ns = BEGIN + 15 * SECOND;
-    let new = grouped.filter_new(whole, 4).next();
+    let new = grouped.keep_unstored_packets(whole, 4).next();
     assert_eq!(new.map(|record| record.packets()), Some(60));
 }
 
@@ -418,17 +433,17 @@ fn flows_are_forgotten_by_number_or_age() {
     let mut grouped =
         GroupedFlows::new(GroupOptions { flows: 10, memory: Nanos::from_secs(60) }, BEGIN - SECOND);
     for flow_id in 0..1000 {
-        grouped.filter_new(FlowRecord { flow_id, ..record(1, BEGIN, 7, 7) }, 1).next();
+        grouped.keep_unstored_packets(FlowRecord { flow_id, ..record(1, BEGIN, 7, 7) }, 1).next();
         assert!(grouped.recent.len() <= 10 && grouped.older.len() <= 10);
     }
     let again = |grouped: &mut GroupedFlows, now_ns| {
-        grouped.filter_new(FlowRecord { flow_id: 999, ..record(1, BEGIN, 7, 7) }, now_ns).next()
+        grouped.keep_unstored_packets(FlowRecord { flow_id: 999, ..record(1, BEGIN, 7, 7) }, now_ns).next()
     };
     assert_eq!(again(&mut grouped, 2), None);
     assert_eq!(again(&mut grouped, 60 * SECOND), None);
     // After two turns without use the direction is forgotten, so the record's own totals count.
-    grouped.filter_new(record(1, BEGIN, 7, 7), 120 * SECOND).next();
-    grouped.filter_new(record(1, BEGIN, 7, 7), 180 * SECOND).next();
+    grouped.keep_unstored_packets(record(1, BEGIN, 7, 7), 120 * SECOND).next();
+    grouped.keep_unstored_packets(record(1, BEGIN, 7, 7), 180 * SECOND).next();
     assert!(again(&mut grouped, 181 * SECOND).is_some());
     let (_, counts) = grouped.groups().next().unwrap();
     // It began before flows were forgotten because they were too many.
@@ -443,7 +458,7 @@ fn memory_is_bounded_whatever_senders_say() {
         let mut of_any = FlowRecord { flow_id: number, ..record(1, BEGIN, 7, 7) };
         let mark = RecordOriginMark { group: number % 500, meter: u32::try_from(number).unwrap(), lane: 0 };
         of_any.history.as_mut().unwrap().mark = mark;
-        grouped.filter_new(of_any, 1).next();
+        grouped.keep_unstored_packets(of_any, 1).next();
         assert!(grouped.memory_bytes() <= memory, "{}", grouped.memory_bytes());
     }
     assert_eq!(grouped.groups().count(), MAX_GROUPS);

@@ -1,8 +1,13 @@
 use super::*;
 use proptest::prelude::*;
 
-fn message(number: u32) -> MessageClaim {
-    MessageClaim { number, fingerprint: u64::from(number) * 77, sent_s: 100, ..MessageClaim::default() }
+fn message(number: u32) -> MessageHeaderFacts {
+    MessageHeaderFacts {
+        number,
+        fingerprint: u64::from(number) * 77,
+        sent_s: 100,
+        ..MessageHeaderFacts::default()
+    }
 }
 
 fn take(sequence: &mut MessageSequence, number: u32, units: u32) -> MessagePlace {
@@ -18,39 +23,45 @@ fn a_gap_is_lost_until_it_is_filled() {
     let mut sequence = MessageSequence::default();
     assert_eq!(take(&mut sequence, u32::MAX - 4, 10), MessagePlace::InOrder);
     assert_eq!(take(&mut sequence, 25, 5), MessagePlace::Ahead(20));
-    assert_eq!(sequence.lost_units(), 20);
+    assert_eq!(sequence.certainly_lost_units(), 20);
     assert_eq!(take(&mut sequence, 15, 10), MessagePlace::Late);
-    assert_eq!((sequence.lost_units(), take(&mut sequence, 15, 10)), (10, MessagePlace::Duplicate));
-    assert_eq!((take(&mut sequence, 5, 10), sequence.lost_units()), (MessagePlace::Late, 0));
+    assert_eq!((sequence.certainly_lost_units(), take(&mut sequence, 15, 10)), (10, MessagePlace::Duplicate));
+    assert_eq!((take(&mut sequence, 5, 10), sequence.certainly_lost_units()), (MessagePlace::Late, 0));
 }
 
 #[test]
 fn a_restart_is_no_loss() {
     let mut sequence = MessageSequence::default();
     take(&mut sequence, 5_000, 10);
-    let later = MessageClaim { sent_s: 101, ..message(0) };
+    let later = MessageHeaderFacts { sent_s: 101, ..message(0) };
     assert_eq!(sequence.judge_message(later), MessagePlace::Restart);
     sequence.complete_message(MessagePlace::Restart, 0, 10, 0);
-    assert_eq!((take(&mut sequence, 10, 1), sequence.lost_units()), (MessagePlace::InOrder, 0));
+    assert_eq!((take(&mut sequence, 10, 1), sequence.certainly_lost_units()), (MessagePlace::InOrder, 0));
     assert_eq!(take(&mut sequence, 3_000_000_000, 1), MessagePlace::Restart, "no exporter is so fast");
-    let rebooted = MessageClaim { rebooted: true, ..message(3_000_000_050) };
-    assert_eq!((sequence.judge_message(rebooted), sequence.lost_units()), (MessagePlace::Restart, 0));
+    let rebooted = MessageHeaderFacts { rebooted: true, ..message(3_000_000_050) };
+    assert_eq!(
+        (sequence.judge_message(rebooted), sequence.certainly_lost_units()),
+        (MessagePlace::Restart, 0)
+    );
 }
 
 #[test]
 fn message_overtaken_at_start_is_early_not_lost() {
     let mut sequence = MessageSequence::default();
     take(&mut sequence, 10, 5);
-    assert_eq!((take(&mut sequence, 0, 5), sequence.lost_units()), (MessagePlace::Early, 5));
-    assert_eq!((take(&mut sequence, 5, 5), sequence.lost_units()), (MessagePlace::Late, 0));
-    assert_eq!((take(&mut sequence, 0, 5), sequence.lost_units()), (MessagePlace::Duplicate, 0));
+    assert_eq!((take(&mut sequence, 0, 5), sequence.certainly_lost_units()), (MessagePlace::Early, 5));
+    assert_eq!((take(&mut sequence, 5, 5), sequence.certainly_lost_units()), (MessagePlace::Late, 0));
+    assert_eq!((take(&mut sequence, 0, 5), sequence.certainly_lost_units()), (MessagePlace::Duplicate, 0));
     // The number goes back by one, across the wrap; sets that cannot be read may hold the missing units behind it.
-    let claim = MessageClaim { sent_s: 95, ..message(u32::MAX - 9) };
+    let claim = MessageHeaderFacts { sent_s: 95, ..message(u32::MAX - 9) };
     let place = sequence.judge_message(claim);
     sequence.complete_message(place, claim.number, 4, 100);
-    assert_eq!((place, sequence.lost_units(), sequence.unreported_units()), (MessagePlace::Early, 0, 6));
+    assert_eq!(
+        (place, sequence.certainly_lost_units(), sequence.untold_units()),
+        (MessagePlace::Early, 0, 6)
+    );
     sequence.recover_units(claim.number.wrapping_add(4), 6, true);
-    assert_eq!((sequence.lost_units(), sequence.unreported_units()), (0, 0));
+    assert_eq!((sequence.certainly_lost_units(), sequence.untold_units()), (0, 0));
     assert_eq!(take(&mut sequence, 15, 1), MessagePlace::InOrder);
 }
 
@@ -58,17 +69,20 @@ fn message_overtaken_at_start_is_early_not_lost() {
 fn stray_old_message_leaves_no_gap() {
     let mut sequence = MessageSequence::default();
     take(&mut sequence, 1_000_000, 10);
-    let old = MessageClaim { sent_s: 40, ..message(60) };
+    let old = MessageHeaderFacts { sent_s: 40, ..message(60) };
     assert_eq!(
         (sequence.judge_message(old), sequence.complete_message(MessagePlace::Old, 60, 3, 0)),
         (MessagePlace::Old, 0)
     );
-    assert_eq!((sequence.lost_units(), sequence.judge_message(old)), (0, MessagePlace::Duplicate));
+    assert_eq!((sequence.certainly_lost_units(), sequence.judge_message(old)), (0, MessagePlace::Duplicate));
     for n in 0..RESTART_AFTER_OLD_MESSAGES {
-        assert_eq!(sequence.judge_message(MessageClaim { fingerprint: n.into(), ..old }), MessagePlace::Old);
+        assert_eq!(
+            sequence.judge_message(MessageHeaderFacts { fingerprint: n.into(), ..old }),
+            MessagePlace::Old
+        );
     }
     assert_eq!(
-        sequence.judge_message(MessageClaim { fingerprint: 99, ..old }),
+        sequence.judge_message(MessageHeaderFacts { fingerprint: 99, ..old }),
         MessagePlace::Restart,
         "its clock was set back"
     );
@@ -81,13 +95,13 @@ fn message_for_forgotten_gap_reduces_loss() {
     for n in 0..=gaps {
         take(&mut sequence, n * 10, 5);
     }
-    let of_forgotten = MessageClaim { sent_s: 99, ..message(5) };
+    let of_forgotten = MessageHeaderFacts { sent_s: 99, ..message(5) };
     assert_eq!(
-        (sequence.lost_units(), sequence.judge_message(of_forgotten)),
+        (sequence.certainly_lost_units(), sequence.judge_message(of_forgotten)),
         (u64::from(gaps) * 5, MessagePlace::Old)
     );
     assert_eq!(sequence.complete_message(MessagePlace::Old, 5, 5, 0), 5);
-    assert_eq!(sequence.lost_units(), u64::from(gaps - 1) * 5);
+    assert_eq!(sequence.certainly_lost_units(), u64::from(gaps - 1) * 5);
 }
 
 #[test]
@@ -99,11 +113,11 @@ fn late_messages_leave_bounded_number_of_gaps() {
     assert_eq!(late.filter(|place| *place == MessagePlace::Late).count(), 1000);
     // The forgotten gaps stay counted, and a late message of one of them still reduces the loss.
     assert!(sequence.gaps.len() <= MAX_REMEMBERED_GAPS, "{}", sequence.gaps.len());
-    assert_eq!(sequence.lost_units(), 10_000 - 1 - 1000);
-    let old = MessageClaim { sent_s: 99, ..message(3) };
+    assert_eq!(sequence.certainly_lost_units(), 10_000 - 1 - 1000);
+    let old = MessageHeaderFacts { sent_s: 99, ..message(3) };
     let place = sequence.judge_message(old);
     assert_eq!((place, sequence.complete_message(place, 3, 1, 0)), (MessagePlace::Old, 1));
-    assert_eq!(sequence.lost_units(), 10_000 - 1 - 1001);
+    assert_eq!(sequence.certainly_lost_units(), 10_000 - 1 - 1001);
 }
 
 #[test]
@@ -112,7 +126,7 @@ fn units_in_undecodable_sets_are_not_lost() {
     let place = sequence.judge_message(message(0));
     sequence.complete_message(place, 0, 3, 50);
     assert_eq!(take(&mut sequence, 13, 1), MessagePlace::InOrder);
-    assert_eq!((sequence.unreported_units(), sequence.lost_units()), (10, 0));
+    assert_eq!((sequence.untold_units(), sequence.certainly_lost_units()), (10, 0));
 }
 
 #[test]
@@ -121,7 +135,7 @@ fn duplicate_undecodable_message_is_recognised() {
     let place = sequence.judge_message(message(7));
     sequence.complete_message(place, 7, 0, 50);
     assert_eq!(take(&mut sequence, 7, 0), MessagePlace::Duplicate);
-    let other = MessageClaim { fingerprint: 1, ..message(7) };
+    let other = MessageHeaderFacts { fingerprint: 1, ..message(7) };
     assert_eq!(sequence.judge_message(other), MessagePlace::InOrder);
 }
 
@@ -160,7 +174,7 @@ proptest! {
                 got += u64::from(*units);
             }
         }
-        prop_assert_eq!(sequence.lost_units(), dropped);
+        prop_assert_eq!(sequence.certainly_lost_units(), dropped);
         let all: u64 = fates.iter().map(|fate| u64::from(fate.0)).sum();
         prop_assert_eq!(got + dropped + pending, all);
     }

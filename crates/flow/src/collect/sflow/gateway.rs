@@ -7,7 +7,7 @@ use crate::export::section::own;
 use crate::foreign::ForeignFields;
 
 /// Maximum number of autonomous systems of a path that are kept; longer paths end with `…`.
-const MAX_PATH: usize = 32;
+const MAX_AS_PATH_SYSTEMS: usize = 32;
 const IANA_ENTERPRISE: u32 = 0;
 /// Elements of IANA for the neighbours.
 const NEXT_ADJACENT_AS: u16 = 128;
@@ -61,17 +61,17 @@ fn read_path(reader: &mut ByteReader<'_>) -> Option<AsPath> {
             path.first.get_or_insert(system);
             path.last = Some(system);
             kept += 1;
-            if kept <= MAX_PATH {
+            if kept <= MAX_AS_PATH_SYSTEMS {
                 let space = if path.text.is_empty() || separator == "," { "" } else { " " };
                 path.text.extend([space, separator, &system.to_string()]);
                 separator = if is_set { "," } else { "" };
             }
         }
-        if is_set && kept <= MAX_PATH && separator == "," {
+        if is_set && kept <= MAX_AS_PATH_SYSTEMS && separator == "," {
             path.text.push('}');
         }
     }
-    if kept > MAX_PATH {
+    if kept > MAX_AS_PATH_SYSTEMS {
         path.text.push('…');
     }
     Some(path)

@@ -56,5 +56,5 @@ fn other_bytes_are_no_record() {
             );
         }
     }
-    assert_eq!(unified::RECORD_LENGTHS, [40, 64]);
+    assert_eq!(unified::UNIFIED_RECORD_LENGTHS, [40, 64]);
 }

@@ -26,7 +26,7 @@ const LONE_PACKET_TIME_US: u32 = 80_000;
 /// A pause between similar packets marks a landmark if it is at least this long, and this many times as long
 /// as the earlier pauses.
 const DISTINGUISHING_PAUSE_US: u32 = 20_000;
-const LONGER: u32 = 4;
+const DISTINGUISHING_PAUSE_FACTOR: u32 = 4;
 
 /// A packet is similar to others if one of this many earlier packets has the same content.
 const MAX_RECENT_PACKETS: usize = 4;
@@ -61,8 +61,8 @@ impl ObservedDirection {
     pub(super) fn record_similar_packet(&mut self, packet: &PacketInfo, part: impl FnOnce() -> CountTotals) {
         self.has_alike |= self.recent.contains(&packet.content);
         let pause_us = microseconds_between(self.last_ns, packet.at_ns);
-        let least_us =
-            (LONGER.saturating_mul(self.landmarks[0].alone_us & !FIRST)).max(DISTINGUISHING_PAUSE_US);
+        let least_us = (DISTINGUISHING_PAUSE_FACTOR.saturating_mul(self.landmarks[0].alone_us & !FIRST))
+            .max(DISTINGUISHING_PAUSE_US);
         if pause_us >= least_us && self.recent.contains(&packet.content) {
             let seen = self.reported.plus(part());
             let Self { landmarks: [latest, ..], .. } = self;

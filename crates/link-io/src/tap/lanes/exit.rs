@@ -44,7 +44,7 @@ pub(super) struct ExitCounts {
     pub(super) down: u64,
 }
 
-pub(super) struct LaneExit {
+pub(super) struct TapTransmitRing {
     ring: TxRing,
     stall_watch: StallWatch,
     mtu: LastKnownMtu,
@@ -61,7 +61,7 @@ struct TapDepartureLog {
     lateness: DepartureLateness,
 }
 
-impl LaneExit {
+impl TapTransmitRing {
     pub(super) fn open_ring(held: &TapHold, longest: u32, mtu: LastKnownMtu) -> Result<Self, Error> {
         let options = TxOptions { slots: EXIT_RING_SLOTS, longest: longest as usize, ..TxOptions::default() };
         let ring =

@@ -1,7 +1,7 @@
 //! One direction: its receive ring, its exit and its mirrors.
 
 use super::super::copies::MirrorCopyProperties;
-use super::exit::{LaneExit, RingRefusal};
+use super::exit::{RingRefusal, TapTransmitRing};
 use super::tally::{LaneTally, PublishedTally};
 use crate::Error;
 use packetrig_link::FrameTreatment;
@@ -32,8 +32,8 @@ const CLOCK_COMPARISON_INTERVAL_NS: u64 = 1_000_000_000;
 pub(super) struct TapForwardingLane {
     pub(super) direction: u8,
     pub(super) rx: RxRing,
-    pub(super) out: LaneExit,
-    pub(super) mirrors: Vec<(LaneExit, MirrorCopyProperties)>,
+    pub(super) out: TapTransmitRing,
+    pub(super) mirrors: Vec<(TapTransmitRing, MirrorCopyProperties)>,
     pub(super) filter: Option<FilterProgram>,
     /// Stations that receive copies.
     pub(super) stations: Vec<Mac>,
@@ -50,7 +50,7 @@ impl TapForwardingLane {
     pub(super) fn run_lane(mut self, stop: &AtomicBool) -> Result<(), Error> {
         // An error is ignored: delayed frames then leave about 50 us later.
         drop(clock::tighten_timer_slack());
-        let mut offset = clock::realtime_offset();
+        let mut offset = clock::measure_realtime_offset();
         let mut compared_ns = clock::monotonic_ns();
         let mut looked_ns = compared_ns;
         let mut give_up_ns = None;
@@ -73,7 +73,7 @@ impl TapForwardingLane {
                 }
             }
             if now_ns >= compared_ns + CLOCK_COMPARISON_INTERVAL_NS {
-                offset = clock::realtime_offset();
+                offset = clock::measure_realtime_offset();
                 compared_ns = now_ns;
             }
             if taken == 0 {
@@ -208,7 +208,7 @@ fn split_or_complete_frame(frame: RawFrame<'_>, completed: &mut Vec<u8>, sink: &
     sink(RawFrame { bytes: completed, lacks_checksum, ..frame });
 }
 
-fn send_frame(out: &mut LaneExit, tally: &mut LaneTally, frame: &[u8], due_ns: u64) {
+fn send_frame(out: &mut TapTransmitRing, tally: &mut LaneTally, frame: &[u8], due_ns: u64) {
     let put = out.write_due_frame(due_ns, &mut |slot| {
         slot.get_mut(..frame.len())?.copy_from_slice(frame);
         Some(frame.len())
@@ -247,7 +247,7 @@ fn select_for_copying(
 fn copy_to_mirrors(
     frame: &RawFrame<'_>,
     trailer_of: Option<u8>,
-    mirrors: &mut [(LaneExit, MirrorCopyProperties)],
+    mirrors: &mut [(TapTransmitRing, MirrorCopyProperties)],
     tally: &mut LaneTally,
 ) {
     let trailer = trailer_of.map(|direction| TapTrailer {

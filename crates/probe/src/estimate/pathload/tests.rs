@@ -92,7 +92,7 @@ fn fleets_without_agreement_widen_the_grey_region_only() {
     search.add_verdict(4e6, DelayTrend::Level);
     let grey = GreyRegion { low: 6e6, high: 6e6 };
     assert_eq!((search.low, search.grey, search.high), (4e6, Some(grey), 8e6));
-    assert_eq!(search.next_rate(), Some(7e6));
+    assert_eq!(search.choose_next_rate(), Some(7e6));
     search.add_verdict(5e6, DelayTrend::Rising);
     assert_eq!((search.grey, search.high), (None, 5e6));
 }

@@ -27,7 +27,7 @@ const THRESHOLD_MARGIN: f64 = 0.1;
 
 /// Returns the trend of the delays of a stream, which differ by up to `noise` at random.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the root of a count")]
-pub(super) fn stream_trend(delays: &[f64], noise: f64) -> DelayTrend {
+pub(super) fn classify_delay_trend(delays: &[f64], noise: f64) -> DelayTrend {
     // About sqrt(n) groups of sqrt(n) delays, as in pathload: the median of a group hides single outliers.
     let size = ((delays.len() as f64).sqrt() as usize).max(1);
     let medians: Vec<_> = delays.chunks(delays.len().div_ceil(size).max(1)).map(median).collect();
@@ -71,12 +71,12 @@ mod tests {
     #[test]
     fn rising_level_and_neither() {
         let ramp: Vec<_> = (0..100).map(|n| f64::from(n) * 1_000.0 + f64::from(n % 7) * 900.0).collect();
-        assert_eq!(stream_trend(&ramp, 50.0), DelayTrend::Rising);
+        assert_eq!(classify_delay_trend(&ramp, 50.0), DelayTrend::Rising);
         let level: Vec<_> = (0..100).map(|n| f64::from(n * 37 % 11) * 900.0).collect();
-        assert_eq!(stream_trend(&level, 50.0), DelayTrend::Level);
-        assert_eq!(stream_trend(&[7.0; 50], 0.0), DelayTrend::Level);
+        assert_eq!(classify_delay_trend(&level, 50.0), DelayTrend::Level);
+        assert_eq!(classify_delay_trend(&[7.0; 50], 0.0), DelayTrend::Level);
         // A single step is a rise to the one test and none to the other.
         let step: Vec<_> = (0..100).map(|n| if n < 50 { 0.0 } else { 50_000.0 }).collect();
-        assert_eq!(stream_trend(&step, 50.0), DelayTrend::Unclear);
+        assert_eq!(classify_delay_trend(&step, 50.0), DelayTrend::Unclear);
     }
 }

@@ -53,7 +53,7 @@ fn the_newest_of_each_name_and_kind_stay() {
     let left: Vec<_> =
         catalogue.list_all_stored_results().unwrap().iter().map(|stored| stored.id().to_owned()).collect();
     assert_eq!(left, ["m1", "a3", "b1"]);
-    assert_eq!(catalogue.kept_runs().unwrap(), []);
+    assert_eq!(catalogue.list_unlisted_runs().unwrap(), []);
 }
 
 #[test]
@@ -76,7 +76,8 @@ fn pinned_and_incomplete_results_and_late_ones_stay() {
     }
     assert!(catalogue.pin_result("pinned", 7).unwrap() && !catalogue.pin_result("pinned", 8).unwrap());
     fs::write(place.path().join("runs/open").join(OPEN_RUN_FILE), "results may come").unwrap();
-    let _owner = crate::kept::DirectoryOwner::try_take_ownership(&place.path().join("runs/locked")).unwrap();
+    let _owner =
+        crate::kept::DirectoryOwnership::try_take_ownership(&place.path().join("runs/locked")).unwrap();
     method(&catalogue, "stopped", "", 5, MethodState::Stopped);
     method(&catalogue, "complete", "", 5, MethodState::Complete);
     let draft = catalogue.begin_run(RunId("running".into()), crate::ReportSize::default()).unwrap();
@@ -107,7 +108,7 @@ fn interrupted_prune_is_finished_by_the_next() {
     drop(catalogue);
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     assert_eq!(
-        (catalogue.list_all_stored_results().unwrap(), catalogue.kept_runs().unwrap()),
+        (catalogue.list_all_stored_results().unwrap(), catalogue.list_unlisted_runs().unwrap()),
         (vec![], vec![])
     );
     assert!(matches!(catalogue.load_report("a"), Err(Error::Unknown(_))));

@@ -57,7 +57,7 @@ pub(crate) fn perform() -> anyhow::Result<()> {
     let line: JoinLine = std::fs::read_to_string(line)?.trim().parse().context("the join line")?;
     let host = Arc::new(Host {
         fabric: NatsFabric::new(packetrig_nats::ServerAccess::for_server(String::new(), None))?,
-        identity: clock::state::clock_identity().unwrap_or_default(),
+        identity: clock::state::read_clock_identity().unwrap_or_default(),
         directory: PathBuf::from(directory),
         line,
         come: AtomicUsize::new(0),

@@ -70,7 +70,7 @@ fn cut(rig: &mut Rig, after_ms: u64) -> anyhow::Result<Cut> {
     // More than lease, supervisor's grace and slack together.
     pause(4000);
     control_link(SENDER, "up")?;
-    let offset = clock::realtime_offset();
+    let offset = clock::measure_realtime_offset();
     end(&mut tap);
     let report = run.report()?;
     let text = std::fs::read_to_string(&file)?;

@@ -73,7 +73,7 @@ impl Referee {
         let mut deadline = clock::monotonic_ns() + PATIENCE_NS;
         while arrivals.len() < wanted && clock::monotonic_ns() < deadline {
             self.ring.wait_for_frames(1_000_000)?;
-            let offset = clock::realtime_offset();
+            let offset = clock::measure_realtime_offset();
             let take = &mut |frame: RawFrame<'_>| arrivals.push(offset.to_monotonic(frame.realtime_ns));
             if self.ring.receive_frames(usize::MAX, take) > 0 {
                 deadline = clock::monotonic_ns() + PATIENCE_NS;
@@ -88,7 +88,7 @@ impl Referee {
     }
 
     fn take(&mut self, seen: &mut Vec<Seen>) -> usize {
-        let offset = clock::realtime_offset();
+        let offset = clock::measure_realtime_offset();
         self.ring.receive_frames(usize::MAX, &mut |frame| {
             if frame.stamp == ArrivalStamp::Software
                 && let Some(key) = frames::read(frame.bytes)

@@ -142,7 +142,7 @@ fn oneprobe(count: u32, impairments: &[&str]) -> anyhow::Result<(Value, Told)> {
     let words = ["oneprobe", &far, "--port", &port, "--path", "/large", "-i", "40ms", "--write", &write];
     let said = way.probe(&[&words[..], &["-c", &count.to_string()]].concat())?;
     tap.end()?;
-    let ahead = u64::try_from(clock::realtime_offset().offset_ns)?;
+    let ahead = u64::try_from(clock::measure_realtime_offset().offset_ns)?;
     Ok((said, Told::read(&outcomes, &way.file("truth.jsonl"), ahead)?))
 }
 
