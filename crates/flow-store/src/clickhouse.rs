@@ -59,6 +59,9 @@ impl ClickHouseOptions {
     }
 }
 
+/// What ClickHouse calls the error of a user who lacks a right.
+const ACCESS_DENIED: &str = "ACCESS_DENIED";
+
 /// State of the table's columns, as far as this sink has seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TableState {
@@ -174,15 +177,20 @@ impl ClickHouseSink {
     fn prepare_table(&self) -> Result<TableState, Error> {
         let ClickHouseOptions { database, table, .. } = &self.options;
         let create = rows::create_table_statement(database, table);
-        let add = rows::alter_table_statement(database, table);
-        for statement in [create, add] {
-            match http::post_body(&self.options, &[("wait_end_of_query", "1")], statement.as_bytes()) {
-                Ok(()) => {}
-                // Usually the user may not create or change tables. The table may have all columns nevertheless; if it
-                // does not, the insertion fails.
-                Err(Error::Refused { .. }) => return Ok(TableState::Unchanged),
-                Err(error) => return Err(error),
+        match http::post_body(&self.options, &[("wait_end_of_query", "1")], create.as_bytes()) {
+            // A user who may only insert: the table may exist nevertheless. If it does not, the insertion fails.
+            Err(Error::Refused { said, .. }) if said.contains(ACCESS_DENIED) => {
+                return Ok(TableState::Unchanged);
             }
+            created => created?,
+        }
+        let add = rows::alter_table_statement(database, table);
+        match http::post_body(&self.options, &[("wait_end_of_query", "1")], add.as_bytes()) {
+            Ok(()) => {}
+            // Usually the user may not change tables. The table may have all columns nevertheless; if it does not, the
+            // insertion fails.
+            Err(Error::Refused { .. }) => return Ok(TableState::Unchanged),
+            Err(error) => return Err(error),
         }
         Ok(TableState::Whole)
     }

@@ -90,6 +90,17 @@ fn busy_clickhouse_is_retried_with_same_token() {
 }
 
 #[test]
+fn user_who_may_only_insert_stores_rows() {
+    const DENIED: &str =
+        "HTTP/1.1 403 Forbidden\r\n\r\nCode: 497. DB::Exception: me: Not enough privileges. (ACCESS_DENIED)";
+    let (options, server) = server(&[DENIED, FINE]);
+    let (kept, done) = offered(options);
+    done.unwrap();
+    assert_eq!((kept.stored.records, kept.failures), (10, 0));
+    assert!(server.join().unwrap()[1].0.contains("INSERT"));
+}
+
+#[test]
 fn rows_refused_after_retries_are_lost_with_reason() {
     let (mut options, server) = server(&[BUSY, BUSY]);
     options.attempts = 2;

@@ -89,7 +89,7 @@ impl ApiCall {
             Self::DeleteConfig => "ConfigDelete",
             Self::SetControlState => "ControlState",
             Self::SetControlAction => "ControlAction",
-            Self::GetMetrics => "MetricsConnection",
+            Self::GetMetrics => "MetricsRequest",
             Self::GetStates => "StatesRequest",
             Self::GetCapture => "CaptureRequest",
             Self::GetConfig | Self::GetVersion => return None,

@@ -75,7 +75,7 @@ fn null_is_absent() {
 fn choice_is_derived_from_single_member() {
     assert_eq!(settled("FlowSize", json!({"fixed": 9})).expect("sound")["choice"], "fixed");
     assert_eq!(settled("FlowSize", json!({})), Ok(json!({})));
-    assert_eq!(settled("MetricsConnection", json!({"choice": "flow"})), Ok(json!({"choice": "flow"})));
+    assert_eq!(settled("MetricsRequest", json!({"choice": "flow"})), Ok(json!({"choice": "flow"})));
     assert_eq!(
         settled("FlowSize", json!({"choice": "random", "fixed": 9})),
         Err(vec!["`choice` is `random`, but `fixed` is also given".into()])
@@ -300,7 +300,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        for of in ["Config", "ControlState", "MetricsConnection", "Data", "FlowHeader"] {
+        for of in ["Config", "ControlState", "MetricsRequest", "Data", "FlowHeader"] {
             let mut complaints = DocumentProblems::default();
             let decoded = decode_message(&bytes, &message_descriptor(of), &mut complaints);
             prop_assert!(decoded.is_some() || !complaints.is_empty());

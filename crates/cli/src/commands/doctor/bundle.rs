@@ -69,7 +69,7 @@ impl AddressMask {
     }
 
     fn mask_text(&mut self, text: &str) -> String {
-        let is_of_address = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
+        let is_of_address = |c: char| c.is_ascii_alphanumeric() || c == ':' || c == '.';
         let mut masked = String::with_capacity(text.len());
         let mut rest = text;
         while !rest.is_empty() {
@@ -86,17 +86,14 @@ impl AddressMask {
         masked
     }
 
-    /// Masks the address in a word of hexadecimal digits, colons and dots. Punctuation may stand around it, and an IPv6 address may begin
-    /// or end with colons itself: so the longest part of the word that is an address counts.
+    /// Masks the address in a word of letters, digits, colons and dots. Another word and a colon may stand before it, and punctuation behind
+    /// it. An IPv6 address may begin or end with colons itself: so the longest part of the word that is an address counts.
     fn mask_word(&mut self, word: &str) -> String {
-        let punctuation = ['.', ':'];
-        let before = word.len() - word.trim_start_matches(punctuation).len();
-        let after = word.trim_end_matches(punctuation).len();
-        for start in 0..=before.min(after) {
+        let after = word.trim_end_matches(['.', ':']).len();
+        let starts = word.match_indices(':').map(|(colon, _)| colon + 1);
+        for start in std::iter::once(0).chain(starts).filter(|&start| start < after) {
             for end in (after..=word.len()).rev() {
-                let Some((address, kind)) = word.get(start..end).and_then(find_leading_address) else {
-                    continue;
-                };
+                let Some((address, kind)) = find_leading_address(&word[start..end]) else { continue };
                 let masked = self.masked_name_of(address, kind);
                 return [&word[..start], &masked, &word[start + address.len()..]].concat();
             }
