@@ -184,7 +184,7 @@ fn judge_sandbox(machine: &MachineFacts) -> Vec<DoctorFinding> {
         machine_finding(
             FindingLevel::Note,
             what,
-            Some("see docs/book/sandbox.md for the protection that remains".to_owned()),
+            Some("`packetrig docs sandbox` describes the protection that remains".to_owned()),
         )
     }));
     findings

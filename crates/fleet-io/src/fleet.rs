@@ -388,8 +388,8 @@ struct RunStartingState {
     on_hand: Vec<StoredPart>,
     shares: Option<NodeShares>,
     senders: StreamSenders,
-    /// True if the controller collects the results of the run. If a run is only released, its results wait for
-    /// the controller with the catalogue in which the run began.
+    /// True if the controller collects the results of the run. If it only makes the nodes release the
+    /// run, they keep the results for the controller that began it.
     reads_results: bool,
     /// True if the run's record is not changed.
     writes_no_record: bool,

@@ -41,7 +41,7 @@ pub struct GilbertElliott {
     pub in_good: u32,
 }
 
-/// Positions to which a rule applies. Each key counts its own positions.
+/// The frames that a rule applies to, by their number within a key (see [`FrameClassifier`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RulePositions {
     All,

@@ -145,7 +145,7 @@ impl CriterionLine {
         Some(Self { criterion: criterion.to_owned(), limit, result, judged, failed, unknown, subjects })
     }
 
-    /// Reasons for this result, one for each subject named.
+    /// Reasons for this result: one for each listed subject, and one for all others.
     pub(super) fn reasons_for_result(&self, wanted: CriterionResult) -> Vec<String> {
         let named = self.subjects.iter().filter(|subject| subject.result == wanted);
         let mut reasons: Vec<String> =

@@ -75,7 +75,7 @@ fn plan_warnings(plan: &Plan) -> Vec<PlanProblem> {
     warnings
 }
 
-/// Returns true if no receiver measures a frame of the plan, so that no criterion can be judged.
+/// Returns true if the plan has flows and no receiver measures any of them, so that no criterion can be judged.
 pub(super) fn measures_nothing(plan: &Plan) -> bool {
     !plan.streams.is_empty()
         && plan.streams.iter().all(|stream| !stream.metrics.enable || stream.rx.is_empty())

@@ -67,7 +67,7 @@ impl<'a> ProbeMatrix<'a> {
         }
     }
 
-    /// Table with the text that `cell` makes of each pair's findings.
+    /// Formats the matrix: senders are rows, receivers are columns, and `cell` formats the findings of a pair.
     fn format_matrix_table(&self, corner: &str, cell: impl Fn(&ProbeFindings) -> String) -> String {
         let names: Vec<String> = self.columns.iter().map(|name| short_name(name)).collect();
         let header: Vec<&str> = std::iter::once(corner).chain(names.iter().map(String::as_str)).collect();

@@ -15,7 +15,7 @@ const MAX_WIRE_FRAME_BYTES: u32 = 14_000 + 18 + 4;
 /// EtherType of an 802.1Q tag.
 const VLAN: [u8; 2] = [0x81, 0];
 
-/// Contents of a capture file.
+/// Summary of a capture file for a replay: what a plan needs to know, and what cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplaySurvey {
     /// Facts that a plan needs.

@@ -141,7 +141,7 @@ impl ControllerMachine {
         self.emit_event(RunEventKind::Finding(reason.clone()));
         self.reasons.push((Some(node.clone()), reason));
         if !leased {
-            // The ports of the node are needed more than its counts.
+            // Without leases a node has no spool, so its counts cannot arrive later. The abort frees its ports.
             self.send_command(node.clone(), NodeCommand::Abort);
         }
         // A node that never started falls under the policy for the start.

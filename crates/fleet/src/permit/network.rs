@@ -94,7 +94,7 @@ fn join_ranges(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
 }
 
 fn ranges_cover(ranges: &[(u128, u128)], first: u128, last: u128) -> bool {
-    // One range must contain all of it: `join_ranges` leaves no two ranges that touch.
+    // One range must contain all values from `first` to `last`: `join_ranges` leaves no two ranges that touch.
     ranges.iter().any(|range| range.0 <= first && last <= range.1)
 }
 

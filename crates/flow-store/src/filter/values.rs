@@ -17,7 +17,7 @@ const DECIMAL_MULTIPLIERS: [(&str, u64); 4] =
 /// Units of times, in milliseconds.
 const TIME_UNITS_MS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
 
-/// The syntax of a column's values.
+/// Returns how users write values of this kind in a filter.
 pub(super) const fn syntax_for_kind(kind: ElementKind) -> TermSyntax {
     match kind {
         ElementKind::Unsigned(64) => TermSyntax::Count,

@@ -54,7 +54,7 @@ impl<T: Clone + Eq + Hash> RangeList<T> {
         self.add_entry(first, last, entry);
     }
 
-    /// The table of the ranges. Of two ranges with the same addresses, the later one decides.
+    /// The table of the ranges. An inner range overrides the range around it; of two equal ranges, the one that was added later counts.
     pub(super) fn into_table(mut self) -> AddressTable<T> {
         // The sort is stable, so that later ranges stay behind earlier ones. An outer range comes before the
         // ranges in it.

@@ -97,7 +97,7 @@ impl TimerWheel {
         self.timers.resize(slots, FlowTimer { tick: 0, next: NONE, previous: NONE });
     }
 
-    /// Returns its memory for this many slots.
+    /// Returns the memory of a wheel with this many slots, in bytes.
     pub(super) fn memory_bytes(&self, slots: usize) -> usize {
         slots * size_of::<FlowTimer>() + size_of_val(self.rings.as_slice())
     }

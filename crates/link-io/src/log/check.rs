@@ -85,7 +85,7 @@ pub struct LogCheck {
     pub files: u64,
     /// Frames in these files, counted by reading them.
     pub frames: u64,
-    /// Frames ever written to files, including removed files.
+    /// Frames in all files that the index names, including removed files.
     pub written: u64,
     /// Files that the log removed because of its limits.
     pub removed_files: u64,

@@ -37,7 +37,10 @@ pub(super) fn tabulate_comparison(result: &ComparisonResult) -> Vec<ResultTable>
             ));
         }
     }
-    table.notes.push("Intervals of the mean difference of the pairs, by Student's t.".to_owned());
+    table.notes.push(
+        "From and to: the 95 % confidence interval of the mean difference within pairs (Student's t)."
+            .to_owned(),
+    );
     vec![table]
 }
 

@@ -82,7 +82,7 @@ fn read_flow<'a>(
     // Problems of the schedule are about the rate, so they point at it if the document has one.
     let place = object.read_member("rate").map_or_else(|| item.place(), |rate| rate.place());
     let device = matches!(ends, Some(FlowEndpoints::Pairs(_)));
-    let context = HeaderContext { options, flow: flow as u64, device };
+    let context = HeaderContext { options, flow: flow as u64, header: 0, device };
     let source = match object.read_object("x_replay") {
         Some(replay) => replay::read_source(&object, replay, metrics.enable).map(FlowOrigin::File),
         None => read_flow_origin(&object, context, metrics),

@@ -20,12 +20,16 @@ pub(super) struct HeaderContext {
     pub(super) options: PlanParseOptions,
     /// Number of the flow; its seeds are drawn from this number.
     pub(super) flow: u64,
+    /// Number of the header in the frame; 0 outside headers.
+    pub(super) header: u64,
     /// True if the flow connects emulated interfaces: `auto` then means their addresses.
     pub(super) device: bool,
 }
 
 pub(super) fn read_headers(flow: &DocumentObject<'_>, context: HeaderContext) -> Vec<PacketHeader> {
-    flow.read_items("packet").iter().filter_map(|item| read_header(item, context)).collect()
+    let items = flow.read_items("packet");
+    let headers = items.iter().zip(0..).map(|(item, header)| (item, HeaderContext { header, ..context }));
+    headers.filter_map(|(item, context)| read_header(item, context)).collect()
 }
 
 fn read_header(item: &DocumentItem<'_>, context: HeaderContext) -> Option<PacketHeader> {
@@ -306,9 +310,9 @@ fn read_random_pattern(
     }
     draw.refuse_unread_members();
     // OTG: seed 0 means "not repeatable". The seed is then drawn from the run's seed, which the report names.
-    // The field's offset is part of the draw, so that two random fields of a header differ.
+    // The header's number and the field's offset are part of the draw, so that two random fields of a frame differ.
     let seed = if seed == 0 {
-        keyed_mix(context.options.seed, context.flow << 16 | u64::from(field.at))
+        keyed_mix(context.options.seed, context.header << 48 ^ context.flow << 16 ^ u64::from(field.at))
     } else {
         seed
     };

@@ -171,6 +171,9 @@ fn read_addresses(object: &DocumentObject<'_>, ports: &PortNames) -> BTreeMap<us
         let Some(one) = item.as_object() else { continue };
         let port = one.require_member("port").and_then(|item| resolve_port_name(&item, ports));
         let address = one.require_member("address").and_then(|item| parse_text_item(&item));
+        if port.is_some_and(|port| found.contains_key(&port)) {
+            item.add_item_error("this port has an address already");
+        }
         found.extend(port.zip(address));
         one.refuse_unread_members();
     }

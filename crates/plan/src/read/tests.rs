@@ -158,6 +158,13 @@ fn seed_zero_derives_from_run_seed() {
 }
 
 #[test]
+fn random_addresses_of_inner_and_outer_headers_differ() {
+    let random = "ipv4: {src: {random: {seed: 0, count: 9}}}";
+    let plan = plan(&format!("size: {{fixed: 128}}\npacket: [{{{random}}}, {{udp: {{}}}}, {{{random}}}]"));
+    assert_ne!(setting(&plan, 0, "src"), setting(&plan, 2, "src"));
+}
+
+#[test]
 fn placeholders_mean_work_it_out() {
     let plan = plan(
         "size: {fixed: 128}\npacket:\n- ethernet: {ether_type: {value: 34984}}\n- vlan: {tpid: {value: 65535}}\n- ipv4: {}\n- udp: {length: {value: 0}}",

@@ -124,7 +124,7 @@ fn deliver_answer(heard: &ReceivedFrame<'_>, shared: &ServiceShared) {
     }
 }
 
-/// An answer, and the flow of the packet that it answers.
+/// The sent packet that an answer refers to: its flow, its mark, and facts about both.
 struct AnsweredPacket {
     flow: SentFlow,
     mark: Option<RequestMark>,

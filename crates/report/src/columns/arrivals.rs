@@ -49,9 +49,12 @@ const RECEIVER_COLUMNS: &[ReceiverColumn] = &[
     ReceiverColumn::new("received_bytes", Bytes, "Bytes of these frames, with FCS.", |row| {
         Some(CellValue::Count(row.share.received.bytes))
     }),
-    ReceiverColumn::new("unique", Frames, "Different frames received here.", |row| {
-        Some(CellValue::Count(row.share.received.sequence.unique))
-    }),
+    ReceiverColumn::new(
+        "unique",
+        Frames,
+        "Distinct frames received here; further copies are not counted.",
+        |row| Some(CellValue::Count(row.share.received.sequence.unique)),
+    ),
     ReceiverColumn::new(
         "expected",
         Frames,

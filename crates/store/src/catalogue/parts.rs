@@ -118,7 +118,7 @@ impl RunCatalogue {
         attempt: u32,
         node: &NodeName,
     ) -> Result<bool, Error> {
-        find_similar_sender(&self.connection, run, attempt, node)
+        has_node_with_prefix_name(&self.connection, run, attempt, node)
             .map_err(|source| self.catalogue_error(source))
     }
 
@@ -148,7 +148,7 @@ impl RunCatalogue {
     }
 }
 
-fn find_similar_sender(
+fn has_node_with_prefix_name(
     connection: &Connection,
     run: &RunId,
     attempt: u32,

@@ -49,7 +49,7 @@ pub(super) fn killed_collectors_text(ledger: &CollectLedger, sinks: &[SinkStored
     {
         let missing = missing.map_or_else(
             || "the number of missing records is unknown, because no count of the exporter continues the earlier ones".to_owned(),
-            |missing| format!("{} {unit} are missing by the exporter's own counts", format_count(missing)),
+            |missing| format!("{} {unit} are missing, according to the exporter's own counts", format_count(missing)),
         );
         let stored = format_count(stored_records);
         append_text(

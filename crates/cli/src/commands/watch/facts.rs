@@ -1,4 +1,4 @@
-//! The state of a run from the server's API (`docs/book/page-api.md`). A value that is absent there is `None` here, never 0.
+//! The state of a run from the server's API (`docs/book/page-api.md`). Values that the server may not know are `None`; other numbers are 0 if the server did not send them.
 //!
 //! Names come from other machines: [`make_printable`] makes them harmless before they are shown.
 

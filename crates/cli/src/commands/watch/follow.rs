@@ -113,17 +113,21 @@ impl ServerLink {
         Self { events: Some(events), orders: Some(orders), request, is_ending, threads }
     }
 
-    /// Returns the next event; `None` if none arrives within this time. Fails if trying again is of no use.
+    /// Waits at most `timeout` for the next event. Fails after an error that a new connection cannot mend, and if it is called
+    /// again after [`WatchEvent::Ended`].
     pub(super) fn next_event(&self, timeout: Duration) -> Result<Option<WatchEvent>, ClientError> {
         let Some(events) = &self.events else { return Ok(None) };
         match events.recv_timeout(timeout) {
             Ok(event) => event.map(Some),
             // Both threads hold a sender, so the channel stays open when only one of them has ended.
             Err(_) if self.threads.iter().any(JoinHandle::is_finished) => {
-                // The threads end only after an error, which was received before, or by a panic, which `drop` passes on.
-                Err(ClientError::Options(
-                    "a thread of the viewer has ended; this is a bug in packetrig".to_owned(),
-                ))
+                // A thread may have sent its last event after the wait.
+                let last = events.try_recv().unwrap_or_else(|_| {
+                    // A panic, which `drop` passes on.
+                    let why = "a thread of the viewer has ended; this is a bug in packetrig";
+                    Err(ClientError::Options(why.to_owned()))
+                });
+                last.map(Some)
             }
             Err(_) => Ok(None),
         }

@@ -30,7 +30,10 @@ impl ScreenThread {
     /// Opens the screen for the server of this process at this address. `what` names the work of the command.
     pub(crate) fn open(address: Option<SocketAddr>, what: &'static str) -> Result<Self, Error> {
         let nowhere = || {
-            Error::Usage("--watch needs the loopback interface; bring it up with `ip link set lo up`".into())
+            Error::Usage(
+                "--watch could not start its own server; is the loopback interface up (`ip link set lo up`)?"
+                    .into(),
+            )
         };
         let client =
             ApiClient::new(address.ok_or_else(nowhere)?.into(), None, &CertificateTrust::ThisMachine)?;

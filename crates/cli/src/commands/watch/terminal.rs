@@ -62,6 +62,10 @@ fn show_until_end(
         for _ in 0..MAX_AT_ONCE {
             let Some(event) = link.next_event(Duration::ZERO)? else { break };
             state.on_event(event);
+            // Nothing follows the end: the thread that follows the run has ended, too.
+            if state.has_ended {
+                break;
+            }
         }
         match terminal.draw(|frame| draw_screen(frame, state, theme)) {
             // The terminal hung up while it was drawn.

@@ -54,7 +54,7 @@ impl SampleDatabase {
         let length = 128 - (range.greatest - range.least).count_ones();
         let (bits, length) = match (is_v4, self.version) {
             (true, 4) => (range.least << 96, length - 96),
-            // Addresses of IPv4 are behind 96 zeros in the file.
+            // A file of version 6 has an IPv4 address behind 96 zero bits. The prefix here is mapped, so these bits are cleared.
             (true, _) => (range.least & u128::from(u32::MAX), length),
             _ => (range.least, length),
         };
