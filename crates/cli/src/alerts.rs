@@ -95,7 +95,8 @@ fn format_alert_counts_row(counts: &AlertCounts) -> Vec<String> {
 
 /// The counts of all rules as Prometheus metrics; empty without rules.
 pub(crate) fn metrics_text(prefix: &'static str, counts: &[AlertCounts]) -> String {
-    let metrics: [(&str, &str, fn(&AlertCounts) -> u64); 5] = [
+    type Metric = (&'static str, &'static str, fn(&AlertCounts) -> u64);
+    let metrics: [Metric; 5] = [
         ("raised_total", "Alerts that were raised.", |one| one.raised),
         ("active", "Alerts that are active.", |one| one.active),
         ("late_records_total", "Records that came after their window was judged.", |one| one.late_records),

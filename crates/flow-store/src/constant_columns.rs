@@ -35,38 +35,42 @@ impl fmt::Debug for ConstantColumns {
     }
 }
 
+/// A column of a table that is written.
+pub(crate) struct WritableColumn {
+    /// Its position in the table.
+    pub(crate) index: usize,
+    pub(crate) kind: ElementKind,
+    pub(crate) schema: ColumnDescPtr,
+    pub(crate) properties: WriterPropertiesPtr,
+}
+
 impl ConstantColumns {
-    /// Appends the column at `index` with this value in all rows.
+    /// Appends a column with this value in all rows.
     pub(crate) fn append_column(
         &mut self,
         group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
-        index: usize,
-        kind: ElementKind,
+        column: WritableColumn,
         value: ElementValue<'static>,
         rows: usize,
-        how: (ColumnDescPtr, WriterPropertiesPtr),
     ) -> Result<()> {
+        let index = column.index;
         if self.encoded.len() <= index {
             self.encoded.resize_with(index + 1, || None);
         }
         let known = self.encoded[index].take().filter(|known| known.value == value && known.rows == rows);
-        let column = known.map_or_else(|| ConstantColumn::encode(kind, value, rows, how), Ok)?;
-        let done = group.append_column(&column.pages, column.close.clone());
-        self.encoded[index] = Some(column);
+        let encoded = known.map_or_else(|| ConstantColumn::encode(column, value, rows), Ok)?;
+        let done = group.append_column(&encoded.pages, encoded.close.clone());
+        self.encoded[index] = Some(encoded);
         done
     }
 }
 
 impl ConstantColumn {
-    fn encode(
-        kind: ElementKind,
-        value: ElementValue<'static>,
-        rows: usize,
-        (column, properties): (ColumnDescPtr, WriterPropertiesPtr),
-    ) -> Result<Self> {
+    fn encode(column: WritableColumn, value: ElementValue<'static>, rows: usize) -> Result<Self> {
+        let WritableColumn { kind, schema, properties, .. } = column;
         let mut pages = TrackedWrite::new(Vec::new());
         let mut writer =
-            get_column_writer(column, properties, Box::new(SerializedPageWriter::new(&mut pages)));
+            get_column_writer(schema, properties, Box::new(SerializedPageWriter::new(&mut pages)));
         write_values(&mut writer, kind, std::iter::repeat_n(value, rows), None)?;
         let close = writer.close()?;
         Ok(Self { value, rows, pages: Bytes::from(pages.into_inner()?), close })

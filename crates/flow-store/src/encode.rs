@@ -3,7 +3,7 @@
 //! Numbers keep their width and are marked as unsigned; times are timestamps in nanoseconds; addresses are bytes.
 
 use super::columns::{self, ExporterRow, LedgerRow, REVERSE_ENTERPRISE};
-use super::constant_columns::{ConstantColumns, constant_value};
+use super::constant_columns::{ConstantColumns, WritableColumn, constant_value};
 use packetrig_flow::element::{ElementKind, ElementValue};
 use packetrig_units::{clamp_to_i64, clamp_to_u32};
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
@@ -164,8 +164,9 @@ pub(crate) fn append_flows(
         let values = rows.iter().map(|row| column.value_in_row(row));
         match constant_value(values.clone()) {
             Some(value) => {
-                let how = (described, Arc::clone(&properties));
-                constant.append_column(&mut group, index, column.kind, value, rows.len(), how)?;
+                let properties = Arc::clone(&properties);
+                let written = WritableColumn { index, kind: column.kind, schema: described, properties };
+                constant.append_column(&mut group, written, value, rows.len())?;
             }
             None => write_column(&mut group, column.kind, false, values.map(Some))?,
         }

@@ -121,7 +121,7 @@ pub struct SeqpacketStream {
 
 impl SeqpacketStream {
     /// Connects to the listener at a path. While the listener's queue of connections is full, this waits for
-    /// [`CONNECT_TIMEOUT`] at most.
+    /// five seconds at most.
     pub fn connect_to(path: &Path) -> Result<Self, Error> {
         let object = path.display().to_string();
         let address = SocketAddrUnix::new(path).map_err(call_error("connect", &object))?;

@@ -84,7 +84,9 @@ impl AlertSink {
             options.rules.rules.iter().map(|rule| WatchedRule::new(Arc::clone(rule), from_ns)).collect();
         if options.is_live {
             let latest_ns = from_ns + MAX_CLOCK_DIFFERENCE.as_u64();
-            rules.iter_mut().for_each(|rule| rule.windows.limit_record_times(latest_ns));
+            for rule in &mut rules {
+                rule.windows.limit_record_times(latest_ns);
+            }
         }
         let outlets =
             options.places.iter().cloned().map(AlertOutlet::open_place).collect::<Result<_, _>>()?;
