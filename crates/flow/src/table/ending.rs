@@ -113,7 +113,21 @@ impl<H: MemoryHints> FlowTable<H> {
         is_due
     }
 
+    /// Reports the counts since the last report before the part ends, because the clock was set back.
+    pub(super) fn report_shortened_part(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
+        if !self.hot[slot].is_empty() {
+            // A meter has not seen the whole part, so its planned end says nothing.
+            self.emit_part(slot, EndReason::Active, None, outlet);
+        }
+    }
+
     fn emit_record(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) {
+        let planned_end = self.hot[slot].start.saturating_add(self.limits.active);
+        self.emit_part(slot, end, (end == EndReason::Active).then_some(planned_end), outlet);
+    }
+
+    /// Emits a record. `cut_ns`: the planned end of the part, if the part has lasted until then and the flow continues.
+    fn emit_part(&mut self, slot: usize, end: EndReason, cut_ns: Option<u64>, outlet: &mut impl FlowOutlet) {
         let hot = &mut self.hot[slot];
         let rare = if hot.has_flow_state(HAS_RARE_STATE) { self.rare.get_mut(slot) } else { None };
         let mut record = slot::build_record(
@@ -127,7 +141,6 @@ impl<H: MemoryHints> FlowTable<H> {
         record.flow_id = self.ids.flow_id(&record.key);
         record.sampling = self.limits.sampling;
         if let Some(histories) = &mut self.histories {
-            let cut_ns = (end == EndReason::Active).then(|| hot.start.saturating_add(self.limits.active));
             record.history = Some(Box::new(histories.add_report(slot, hot, &record, cut_ns)));
             // The last record of a history may have no packets, but it needs a time all the same.
             if record.packets() == 0 {

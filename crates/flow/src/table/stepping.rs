@@ -1,7 +1,6 @@
 //! Handles a clock that is set back: the table ends the parts of its flows, and the flows continue at the new time.
 
 use super::{FlowOutlet, FlowTable, MemoryHints, slot_number, wheel};
-use crate::record::EndReason;
 
 impl<H: MemoryHints> FlowTable<H> {
     /// Returns whether a time is so long before that of the table that the clock must have been set back.
@@ -39,7 +38,7 @@ impl<H: MemoryHints> FlowTable<H> {
         now_ns: u64,
         outlet: &mut impl FlowOutlet,
     ) {
-        self.report_flow_part(slot, EndReason::Active, outlet);
+        self.report_shortened_part(slot, outlet);
         self.hot[slot].move_times_back(now_ns);
         self.histories.iter_mut().for_each(|histories| histories.record_flow_clock_set_back(slot, now_ns));
     }
