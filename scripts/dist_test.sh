@@ -1,11 +1,12 @@
 #!/bin/sh
-# Tries what scripts/dist.sh built, where it will be used: `make dist-test`. Prints a table; its last column says what was tried.
+# Tests the files that scripts/dist.sh built, in systems like those of users: `make dist-test`. Prints a table; its last
+# column says whether a trial passed, failed or was not possible here.
 #
 #   scripts/dist_test.sh [TRIAL...]   program_x86_64 program_aarch64 program_armv7 deb lintian services rpm wheel uvx helper oci
-#                                     units; all without one
+#                                     labs units; all without one
 #
 # It needs root (namespaces, chroot), and the Debian packages debootstrap, lintian, systemd-container, rpm, umoci, runc, iproute2, ethtool,
-# qemu-system-arm and cpio. OLD_DEB=FILE: a package of an earlier commit, which the new one replaces. Everything is in target/dist-test.
+# qemu-system-arm, cpio, frr and python3-yaml. OLD_DEB=FILE: a package of an earlier commit, which the new one replaces. Everything is in target/dist-test.
 set -eu
 cd "$(dirname "$0")/.."
 ROOT=$PWD
@@ -15,21 +16,22 @@ PATH=$PATH:$HOME/.cargo/bin:/usr/local/go/bin:/usr/sbin:/sbin
 mkdir -p "$WORK/logs"
 . scripts/targets.sh
 for part in program packages services wheel image; do . "scripts/dist/test_$part.sh"; done
-TRIALS=${*:-program_x86_64 program_aarch64 program_armv7 deb lintian services rpm wheel uvx helper oci units}
+TRIALS=${*:-program_x86_64 program_aarch64 program_armv7 deb lintian services rpm wheel uvx helper oci labs units}
 
-# artefact TRIAL: the file that it tries. Packages of other processors are not tried: what is in them is the program that was.
+# artefact TRIAL: prints the file that the trial tests. Of packages, only those for x86_64 are tested; the programs in
+# the others are tested by themselves.
 artefact() {
     case $1 in
     program_*) echo "$OUT/${1#program_}/packetrig" ;;
     deb | lintian | services) echo "$OUT"/packetrig_*_amd64.deb ;;
     rpm) echo "$OUT"/packetrig-*.x86_64.rpm ;;
     wheel | uvx | helper) echo "$OUT"/packetrig-*_x86_64.whl ;;
-    oci) echo "$OUT/packetrig-oci-x86_64.tar" ;;
+    oci | labs) echo "$OUT/packetrig-oci-x86_64.tar" ;;
     units) echo systemd ;;
     esac
 }
 
-# missing_for TRIAL: what this machine lacks for it.
+# missing_for TRIAL: prints what the trial needs and this machine does not have.
 missing_for() {
     tools=
     case $1 in
@@ -38,6 +40,7 @@ missing_for() {
     deb) tools=debootstrap ;;
     services) tools=systemd-nspawn ;;
     oci) tools="umoci runc" ;;
+    labs) tools="umoci runc /usr/lib/frr/zebra" ;;
     lintian | rpm) tools=$1 ;;
     units) tools=systemd-analyze ;;
     esac
@@ -54,22 +57,24 @@ perform_trial() {
     esac
 }
 
-# judge TRIAL CODE LOG: passed or what failed. A guest says itself how its trial went.
+# judge TRIAL CODE LOG: prints whether the trial passed. For a guest, the last line of its own trial decides, because
+# QEMU's exit code says nothing about it.
 judge() {
     case $1 in
     program_aarch64 | program_armv7)
         said=$(sed -n 's/.*trial: //p' "$3" | tail -n 1 | tr -d '\r')
-        case $said in *"none failed"*) echo "yes: $said" ;; *) echo "NO: ${said:-no end}, see ${3#"$ROOT/"}" ;; esac
+        case $said in *"none failed"*) echo "yes: $said" ;; *) echo "NO: ${said:-no result}, see ${3#"$ROOT/"}" ;; esac
         ;;
     *) if [ "$2" = 0 ]; then echo "yes$(sed -n 's/^Verdict: \([A-Z]*\).*/, verdict \1/p' "$3" | head -n 1)"; else echo "NO: exit code $2, see ${3#"$ROOT/"}"; fi ;;
     esac
 }
 
-# start_clock, note_verdict: a trial says when it began with nothing but the artefact, and when the first verdict was there. A guest counts
-# from its own start.
+# start_clock, note_verdict: measure the time from the start of a trial, with nothing but the artefact, to the first
+# verdict. A guest measures from its own boot.
 start_clock() { date +%s.%N >"$WORK/begun"; }
 note_verdict() { echo "first verdict after $(date +%s.%N | awk -v begun="$(cat "$WORK/begun")" '{ printf "%.1f", $1 - begun }') s"; }
-# run_demo SECONDS COMMAND...: the demo by this command. INCONCLUSIVE (7) is a verdict, too: a busy machine sends late, and says so.
+# run_demo SECONDS COMMAND...: runs the demo with this command. INCONCLUSIVE (exit code 7) is accepted, too: on a busy
+# machine, frames leave late.
 run_demo() {
     time=$1
     shift
@@ -102,7 +107,7 @@ try() {
 
 rm -f "$WORK/failed"
 {
-    echo "packetrig, $(git rev-parse --short HEAD), $(date -u +%Y-%m-%d), $(nproc) processors; seconds from nothing to the first verdict"
+    echo "packetrig, $(git rev-parse --short HEAD), $(date -u +%Y-%m-%d), $(nproc) processors; seconds from the start of a trial to its first verdict"
     echo
     echo "| Trial | Bytes | Seconds | Passed |"
     echo "|---|---|---|---|"

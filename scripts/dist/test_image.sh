@@ -23,6 +23,23 @@ run_image() {
     timeout 120 runc --root "$WORK/image/runc" run --bundle "$bundle" "packetrig-$name-$$"
 }
 
+# try_labs ARCHIVE: the example labs of containerlab: a fleet around FRR, and an impaired link.
+try_labs() {
+    rm -rf "$WORK/labs"
+    mkdir -p "$WORK/labs/layout"
+    tar -xf "$1" -C "$WORK/labs/layout"
+    for lab in frr impair; do
+        case $lab in
+        frr) set -- center packetrig run --tx left/eth1 --rx right/eth1 --gateway 198.18.0.254 --rate 1kpps --time 3s ;;
+        impair) set -- client ping -c 20 10.0.0.2 ;;
+        esac
+        python3 scripts/dist/clab.py examples/containerlab/$lab.clab.yml "$WORK/labs/layout" "$WORK/labs/$lab" "$@" | tee "$WORK/labs/$lab.txt"
+    done
+    # Each direction has 20 ms.
+    awk -F'[/ ]' '/^(rtt|round-trip)/ { exit !($6 >= 40 && $6 < 400) }' "$WORK/labs/impair.txt"
+    grep -q '^Verdict: ' "$WORK/labs/frr.txt"
+}
+
 # try_oci ARCHIVE: the demo with the capabilities of a lab; a run over a cable with those of runs; the services that start alone.
 try_oci() {
     rm -rf "$WORK/image"
