@@ -1,18 +1,19 @@
-//! State of the meters of a group: the offsets of their clocks, measured by packets that several of them saw,
-//! and which meters are alive.
+//! State of the meters of a group: which meters are alive, and the offsets of their clocks, measured with packets
+//! that several meters saw.
 //!
-//! A packet is recognised, whatever the clocks show, if no packet near it carries the same content. Such packets give
-//! the offset of two clocks. With that offset, packets that are alike can be distinguished by their times.
+//! Whatever the clocks show, a packet is recognised if no packet near it has the same content. Such packets give the
+//! offset of two clocks. With that offset, packets of equal content can be distinguished by their times.
 
 use std::collections::BTreeMap;
 
 /// Number of the latest packets whose median gives the offset of two clocks.
 const OFFSET_SAMPLES: usize = 15;
-/// Minimum number of packets for a known offset.
+/// Minimum number of packets from which the offset of two clocks counts as known.
 const MIN_OFFSET_SAMPLES: usize = 5;
 /// A meter is alive if one of its records arrived within this time.
 const METER_ALIVE_TIME_NS: u64 = 15_000_000_000;
-/// Maximum number of meters whose clocks are measured: senders choose the meter numbers, so they could be any number.
+/// Maximum number of meters whose clocks are measured. Senders choose the meter numbers, so there could be
+/// any number of meters.
 const MAX_METERS_WITH_CLOCK: usize = super::counts::MAX_METERS_PER_GROUP;
 
 /// The clocks of one group. The clock of one meter is the reference, and its time is called common time.
@@ -26,12 +27,12 @@ pub(super) struct MeterClocks {
 /// Time from which a meter has seen all packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct MeterCoverageTime {
-    /// Time at which the meter began to follow a flow that was already running.
+    /// Latest time at which the meter began to follow a flow that was already running; 0 if there is none.
     strange_since: u64,
     /// Time since which the meter has followed all flows, once it has reported a flow with landmarks
     /// that other meters know.
     whole_since: Option<u64>,
-    /// Time of its last record, by the collector's clock.
+    /// Time at which the meter's last record arrived, by the collector's clock.
     heard_at: u64,
 }
 
@@ -39,13 +40,13 @@ struct MeterCoverageTime {
 struct ClockSamples {
     last: [i64; OFFSET_SAMPLES],
     count: usize,
-    /// Median of the samples, once there are enough. It is stored, because each record asks for it dozens of times:
-    /// sorting the samples each time took half of the time of a collector.
+    /// Median of the samples; `None` until there are enough of them. It is stored, because each record needs it dozens
+    /// of times: sorting the samples each time took half of the time of a collector.
     median: Option<i64>,
 }
 
 impl MeterClocks {
-    /// Converts a time of a meter to common time. Without a known offset it stays the same.
+    /// Converts a time of a meter to common time. If the meter's offset is not known, returns the time unchanged.
     pub(super) fn to_common_time(&self, meter: u32, at_ns: u64) -> u64 {
         at_ns.saturating_add_signed(self.offset_from_common_time(meter).unwrap_or(0).saturating_neg())
     }
@@ -59,7 +60,8 @@ impl MeterClocks {
         if self.reference == Some(meter) { Some(0) } else { self.ahead.get(&meter)?.median }
     }
 
-    /// Records that a meter follows a flow since a time, and whether the flow was already running then.
+    /// Records that a meter has followed a flow since `since_ns`. If `is_strange` is true, the flow
+    /// was already running then.
     pub(super) fn record_followed_flow(&mut self, meter: u32, since_ns: u64, is_strange: bool, now_ns: u64) {
         if self.sight.len() == MAX_METERS_WITH_CLOCK && !self.sight.contains_key(&meter) {
             return;
@@ -89,18 +91,22 @@ impl MeterClocks {
         })
     }
 
-    /// Adds a packet that two meters saw, with the time of each.
-    pub(super) fn learn_offset(&mut self, (meter, at_ns): (u32, u64), (other, other_ns): (u32, u64)) {
+    /// Adds a sample for the offset of two clocks: a packet that both meters saw, with each meter's time of it.
+    pub(super) fn add_clock_offset_sample(
+        &mut self,
+        (meter, at_ns): (u32, u64),
+        (other, other_ns): (u32, u64),
+    ) {
         if meter == other {
             return;
         }
         let reference = *self.reference.get_or_insert(other);
         // The offset of the reference is zero by definition, so the sample is one of the other meter.
         if meter == reference {
-            return self.learn_offset((other, other_ns), (meter, at_ns));
+            return self.add_clock_offset_sample((other, other_ns), (meter, at_ns));
         }
         let has_room = self.ahead.len() < MAX_METERS_WITH_CLOCK || self.ahead.contains_key(&meter);
-        // A sample against a meter of unknown offset would not relate this clock to common time.
+        // A sample against a meter whose offset is not known would not relate this clock to common time.
         let Some(other_ahead) = self.offset_from_common_time(other).filter(|_| has_room) else { return };
         let apart = at_ns.wrapping_sub(other_ns).cast_signed();
         self.ahead.entry(meter).or_default().add_sample(apart.saturating_add(other_ahead));
@@ -129,13 +135,13 @@ mod tests {
         let mut clocks = MeterClocks::default();
         for n in 0..6_u64 {
             assert_eq!(clocks.is_clock_offset_known(2), n >= 5);
-            clocks.learn_offset((2, 1000 * n + 700), (1, 1000 * n));
+            clocks.add_clock_offset_sample((2, 1000 * n + 700), (1, 1000 * n));
         }
         // One packet was late.
-        clocks.learn_offset((1, 90_000), (2, 99_000));
+        clocks.add_clock_offset_sample((1, 90_000), (2, 99_000));
         assert_eq!((clocks.to_common_time(2, 10_700), clocks.to_common_time(1, 10_700)), (10_000, 10_700));
         for n in 0..5 {
-            clocks.learn_offset((3, 50_000 + n), (2, 50_900 + n));
+            clocks.add_clock_offset_sample((3, 50_000 + n), (2, 50_900 + n));
         }
         assert_eq!(clocks.to_common_time(3, 50_000), 50_200);
     }

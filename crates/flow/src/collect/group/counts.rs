@@ -1,16 +1,17 @@
 //! Counts of the records of a group, in total and by meter.
 
-use super::JoinedRecord;
+use super::RecordJoinOutcome;
 use crate::membership::GroupMembership;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Maximum number of meters of a group that are counted: senders choose the meter numbers, so they could be any number.
+/// Maximum number of meters of a group that are counted. Senders choose the meter numbers, so there could be
+/// any number of meters.
 pub(super) const MAX_METERS_PER_GROUP: usize = 64;
 /// Maximum number of changes of the active meter that are remembered.
 pub(super) const MAX_REMEMBERED_SWITCHES: usize = 64;
 
-/// Outcome of the records of a group.
+/// Counts of the records of a group, and of the packets in them: which were new, and which were stored already.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupCounts {
     pub records: u64,
@@ -20,14 +21,14 @@ pub struct GroupCounts {
     pub overlapping: u64,
     /// Packets that were stored already.
     pub known_packets: u64,
-    /// Packets of records that did not arrive, which later records contained again.
+    /// Packets of records that were lost on the way; later records contained these packets again.
     pub recovered_packets: u64,
     /// Packets of records that could not be placed, because their meter started during the flow;
     /// another meter reports them.
     pub unplaced_packets: u64,
     /// Directions of flows that were forgotten too early for lack of memory; their packets may be stored twice.
     pub forgotten: u64,
-    /// Packets that are new.
+    /// Packets that were new, so that they were stored.
     pub packets: u64,
     /// Counts of each meter, by its number.
     pub meters: BTreeMap<u32, MeterCounts>,
@@ -38,20 +39,20 @@ pub struct GroupCounts {
     pub switch_count: u64,
 }
 
-/// A meter became the one that exports for its group.
+/// A change of the active meter, which exports for its group: `meter` became active.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupSwitch {
-    /// Time of the change by the meter's own statement, nanoseconds since 1970.
+    /// Time of the change, as the new active meter states it, nanoseconds since 1970.
     pub at_ns: u64,
     pub meter: u32,
     pub term: u64,
     /// Time for which the meter had received nothing from the active meter; 0 if it knew of no active meter.
     pub silent_ns: u64,
-    /// Time from which the meter has exported all records that left its table.
+    /// The new active meter has exported the records that left its table from this time on, nanoseconds since 1970.
     pub replay_from_ns: u64,
-    /// Records that it had kept and exported then.
+    /// Records that the meter had kept while it was a standby, and exported when it became active.
     pub replayed: u64,
-    /// Records of this meter since then that had nothing new: duplicates.
+    /// Records of this meter since the change that had no new packets: duplicates.
     pub repeated: u64,
 }
 
@@ -62,26 +63,27 @@ pub struct MeterCounts {
     /// Packets of the meter's records. If this is less than [`GroupCounts::packets`], the meter has not seen
     /// the missing packets, or not reported them.
     pub packets: u64,
-    /// Packets that no other meter had reported before.
+    /// Packets that were not stored yet when this meter reported them.
     pub new_packets: u64,
     /// Time at which the last record of the meter arrived.
     pub heard_ns: u64,
-    /// Packets of the meter's copy of the link, if it reports them: a standby sees packets that it does not report.
+    /// Packets that the meter saw on its copy of the link, as it reported itself; `None` before such a report. A
+    /// standby sees packets that it does not export.
     #[serde(default)]
     pub copy_packets: Option<u64>,
 }
 
 impl GroupCounts {
-    /// Returns the counts of a meter, which are created if there is room; `None` if there is none.
-    fn meter_part(&mut self, meter: u32) -> Option<&mut MeterCounts> {
+    /// Returns the counts of a meter, and creates them if necessary; `None` if the group has too many meters.
+    fn meter_counts_mut(&mut self, meter: u32) -> Option<&mut MeterCounts> {
         let has_room = self.meters.len() < MAX_METERS_PER_GROUP || self.meters.contains_key(&meter);
         has_room.then(|| self.meters.entry(meter).or_default())
     }
 
-    /// Takes a meter's report on its role in the group.
+    /// Records a meter's report on its role in the group.
     pub(super) fn note_membership(&mut self, membership: &GroupMembership) {
         let GroupMembership { meter, term, .. } = *membership;
-        if let Some(part) = self.meter_part(meter) {
+        if let Some(part) = self.meter_counts_mut(meter) {
             part.copy_packets = Some(membership.packets);
         }
         // A term has one active meter, which repeats its report every few seconds.
@@ -107,11 +109,12 @@ impl GroupCounts {
         }
     }
 
-    /// Counts a record of a meter: its own packets, and its new packets.
+    /// Counts a record of a meter. `own` is the number of packets in the record as it arrived, `new` the number of
+    /// packets that are stored because of it.
     pub(super) fn count_record(
         &mut self,
         meter: u32,
-        joined: &JoinedRecord,
+        joined: &RecordJoinOutcome,
         [own, new]: [u64; 2],
         now_ns: u64,
     ) {
@@ -121,7 +124,7 @@ impl GroupCounts {
         self.records += 1;
         self.packets += new;
         self.known_packets += placed.saturating_sub(new);
-        // More new packets than were reported: the record makes up for lost ones.
+        // If more packets are new than the record itself has, it makes up for lost records.
         self.recovered_packets += new.saturating_sub(placed);
         self.repeated += u64::from(new == 0);
         self.overlapping += u64::from(new > 0 && new < own);
@@ -130,7 +133,7 @@ impl GroupCounts {
         if let Some(switch) = switch.filter(|_| new == 0) {
             switch.repeated += 1;
         }
-        let Some(part) = self.meter_part(meter) else { return };
+        let Some(part) = self.meter_counts_mut(meter) else { return };
         part.records += 1;
         part.packets += own;
         part.new_packets += new;

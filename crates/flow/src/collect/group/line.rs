@@ -3,34 +3,37 @@
 use super::clocks::MeterClocks;
 use super::side::SideReport;
 use super::times::SharedTimeIntervals;
-use crate::history::{CountTotals, Landmark, LandmarkKind, RecordClaim};
+use crate::history::{CountTotals, CountedPacketSpan, Landmark, LandmarkKind};
 
-/// Maximum number of landmarks of known position: the latest ones, and older ones that are the farther apart
-/// the older they are.
+/// Maximum number of landmarks with a known position that a line keeps: the latest ones, and some older ones, which are
+/// farther apart the older they are.
 const MAX_LANDMARKS: usize = 10;
-/// Number of the latest landmarks, of which none is left out.
-const LATEST_LANDMARKS: usize = 5;
-/// Age from which the oldest landmark is left out first. Meters send again what is up to 90 s old.
+/// Number of the latest landmarks, none of which is dropped.
+const LATEST_LANDMARKS_KEPT: usize = 5;
+/// Age from which the oldest landmark is dropped before any other one. Meters send packets of at most the
+/// last 90 s again.
 const LANDMARK_AGE_NS: u64 = 180_000_000_000;
-/// Maximum number of origins: the packets from which a meter follows the direction, if their position is known.
+/// Maximum number of origins that a line keeps. An origin is the packet from which a meter has followed the direction.
 const MAX_ORIGINS: usize = 3;
 /// Maximum number of separate intervals. If there are more, the gap between the first two counts as stored.
 const MAX_INTERVALS: usize = 4;
 
-/// Largest offset of two meters' clocks before it is measured. A packet that is alone for twice as long is
-/// recognised without that offset.
+/// Largest offset that is assumed between the clocks of two meters before it is measured. If no packet of equal content
+/// is within twice this time, a packet is recognised although the offset is not known.
 pub(super) const MAX_CLOCK_DIFFERENCE_NS: u64 = 1_500_000_000;
 /// Largest difference of one packet's times at two meters whose clocks are synchronised as usual.
 pub(super) const MAX_PACKET_JITTER_NS: u64 = 20_000_000;
-/// Longest time for which a landmark counts as alone if two meters chose it for different reasons: one meter
-/// knows a silence beside it, the other meter does not.
+/// Upper limit of [`Landmark::alone_us`] if two meters chose the landmark for different reasons: only one of them knows
+/// of the silence beside it.
 const MAX_ALONE_OF_OTHER_KIND_US: u32 = 80_000;
-/// Without a known clock offset, a packet is recognised by its time only if it is alone for at least this long.
+/// If the clock offset is not known, a packet is recognised by its time only if [`Landmark::alone_us`]
+/// is at least this.
 const MIN_ALONE_WITHOUT_CLOCK_OFFSET_US: u32 = 40_000;
 /// Packets closer together than this cannot be distinguished by their times, even if the clock offset is known.
 const INDISTINGUISHABLE_PACKETS_US: u32 = 2_000;
 
-/// Returns whether a packet that is alone for so long is recognised by its content, whatever the clocks say.
+/// Returns whether a packet is recognised by its content, whatever the clocks say, because no packet of equal
+/// content is within `alone_us`.
 pub(super) const fn is_known_by_content(alone_us: u32) -> bool {
     alone_us as u64 * 1000 >= 2 * MAX_CLOCK_DIFFERENCE_NS
 }
@@ -42,7 +45,7 @@ pub(super) struct PositionInterval {
     pub(super) to: CountTotals,
 }
 
-/// A landmark of known position: the totals up to and with it.
+/// A landmark with a known position, which is the totals up to and including the landmark's packet.
 #[derive(Clone, Copy, Debug)]
 struct KnownLandmark {
     content: u32,
@@ -53,14 +56,14 @@ struct KnownLandmark {
     position: CountTotals,
 }
 
-/// The packet from which a meter follows the direction.
+/// The packet from which a meter has followed the direction, and its position.
 #[derive(Clone, Copy, Debug)]
 struct KnownOrigin {
     meter: u32,
     since_ns: u64,
     position: CountTotals,
-    /// The position is valid for reports from this time on, and for packets after the first `behind` packets of the
-    /// meter. Before that, the meter lost packets unnoticed.
+    /// The position is valid for reports from this time on, and for packets after the first `behind` packets that the
+    /// meter counted. Before them, the meter lost packets without noticing.
     from_ns: u64,
     behind: CountTotals,
     /// True if the flow began with this packet.
@@ -73,14 +76,15 @@ struct KnownOrigin {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlacedEnd {
     pub(super) position: CountTotals,
-    /// Totals that its meter saw since that packet.
+    /// Totals that the record's meter saw since that packet.
     since: CountTotals,
 }
 
-/// Positions that have known distances from each other. Only differences matter, so they may be below zero.
+/// Packets of one direction with known distances from each other. Only the differences between positions matter, so a
+/// position may be below zero.
 ///
-/// Invariant: no position is greater than the true one. A meter may have lost packets between two landmarks, so it may report
-/// too few packets between them, and never too many.
+/// Invariant: no position is greater than the true one. A meter may have lost packets between two landmarks, so it may
+/// report too few packets between the two, but never too many.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
     /// Stored intervals, disjoint and in order.
@@ -96,7 +100,7 @@ pub(super) struct Line {
 enum LandmarkMatch {
     /// No other packet near this one has the same content.
     ByContent,
-    /// Other packets carry the same content but came at other times.
+    /// Other packets have the same content, but came at other times.
     ByTime,
 }
 
@@ -105,7 +109,8 @@ impl Line {
         + MAX_ORIGINS * size_of::<KnownOrigin>()
         + size_of::<PositionInterval>();
 
-    /// Finds the position on this line at which a record ends.
+    /// Finds the position on this line at which a record ends; `None` if the record names no packet
+    /// that the line knows.
     pub(super) fn find_record_end(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
         let mut sure = self.find_origin(report).map(|origin| origin.end_after(report.direction.followed));
         let mut by_time = None;
@@ -119,13 +124,13 @@ impl Line {
             // Each position is a lower bound (see `Line`), so the greatest of several is the best one.
             *best = Some(best.map_or(end, |best: PlacedEnd| best.max_by_position(end)));
         }
-        // A match by time may be another packet, so it counts only if there is no surer one.
+        // A match by time may be another packet, so it counts only if there is no match by content and no origin.
         sure.or(by_time).or_else(|| self.find_end_from_flow_beginning(report, clocks))
     }
 
-    /// Finds the end of a record that includes all packets since its flow began, by another meter that
-    /// follows the flow since the same packet. A record names its latest landmarks only. The landmarks of
-    /// another meter that ended early may all be older.
+    /// Finds the end of a record that includes all packets since its flow began, if another meter has followed the flow
+    /// from the same packet on. Without this, such records might have no packet in common: a record names only its
+    /// latest landmarks, and those of a meter that ended early may all be older.
     fn find_end_from_flow_beginning(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
         let since_ns = clocks.to_common_time(report.meter, report.since_ns);
         let mut origins = self.origins.iter().filter(|origin| origin.is_beginning);
@@ -137,12 +142,11 @@ impl Line {
 
     fn find_origin(&self, report: &SideReport) -> Option<&KnownOrigin> {
         let of_report = self.origins.iter().filter(|origin| origin.belongs_to_report(report));
-        // A later origin is of no use for an earlier report: before
-        // `from_ns` its meter lost packets unnoticed.
+        // A later origin is of no use for an earlier report: before `from_ns`, its meter lost packets without noticing.
         of_report.max_by_key(|origin| (origin.from_ns <= report.last_ns, origin.from_ns))
     }
 
-    /// Pairs of a known landmark and a landmark of the report that have the same content hash.
+    /// Returns the pairs of a known landmark and a landmark of the report that have the same content hash.
     fn landmarks_with_equal_content<'a>(
         &'a self,
         report: &'a SideReport,
@@ -153,20 +157,22 @@ impl Line {
         })
     }
 
-    /// Stores the part of a record that is not stored yet, and returns its totals. The record ends at `end` and
-    /// covers `claim`.
+    /// Marks the packets of a record as stored, and returns the totals of those that were not stored before. The record
+    /// ends at position `end` and covers `claim`.
     pub(super) fn store_record(
         &mut self,
         report: &SideReport,
         end: CountTotals,
-        claim: RecordClaim,
+        claim: CountedPacketSpan,
         clocks: &MeterClocks,
     ) -> CountTotals {
         let new = self.store_interval(PositionInterval { from: end.minus(claim.totals), to: end });
-        // A record without packets may have a claim, too. A line without times would be forgotten first.
+        // The claim decides, because a record without packets may claim earlier packets. Their times are needed: a line
+        // without times would be forgotten first.
         if claim.totals.packets > 0 {
             for [from_ns, to_ns] in report.possible_packet_times(claim.since_ns, clocks) {
-                // Before the clock was set back, only the times that the line has seen are certain.
+                // An end of `u64::MAX` means that the clock was set back. Then only the times up to the line's
+                // latest one are certain.
                 let to_ns = if to_ns == u64::MAX { from_ns.max(self.times.latest_ns()) } else { to_ns };
                 self.times.add_span([from_ns, to_ns]);
             }
@@ -179,7 +185,8 @@ impl Line {
         self.stored.iter().fold(CountTotals::default(), |sum, span| sum.plus(span.to.minus(span.from)))
     }
 
-    /// Returns whether a part of an interval is not stored yet.
+    /// Returns whether some packet of an interval is not stored yet. The interval ends at `report_end` and
+    /// has the totals `claim`.
     pub(super) fn lacks_part_of_interval(&self, report_end: CountTotals, claim: CountTotals) -> bool {
         self.clone()
             .store_interval(PositionInterval { from: report_end.minus(claim), to: report_end })
@@ -203,11 +210,11 @@ impl Line {
             };
         }
         new = new.plus(span.to.excess_over(from));
-        // The spans stay in order, because the loop above counts the holes from left to right.
+        // The intervals stay in order, because the loop above counts the gaps from left to right.
         let at = apart.iter().position(|old| old.from.is_beyond(joined.from)).unwrap_or(apart.len());
         apart.insert(at, joined);
         if apart.len() > MAX_INTERVALS {
-            // Packets of the hole are then missing from the store, but none is ever stored twice.
+            // Packets of the gap that arrive later are not stored then, but no packet is ever stored twice.
             let first = apart.remove(0);
             apart[0].from = first.from;
         }
@@ -215,8 +222,8 @@ impl Line {
         new
     }
 
-    /// Records the landmarks that a record names, and the origin of its meter. Landmarks before the packet that gave
-    /// the record its position are left out: packets that the meter lost in between make their positions too great.
+    /// Adds the landmarks that a record names, and the origin of its meter. Landmarks before the packet that gave the
+    /// record its position are left out: if the meter lost packets in between, their positions would be too great.
     pub(super) fn record_landmarks_and_origin(
         &mut self,
         report: &SideReport,
@@ -230,8 +237,8 @@ impl Line {
         for origin in self.origins.iter_mut().filter(|origin| origin.belongs_to_report(report)) {
             origin.last_ns = origin.last_ns.max(report.last_ns);
         }
-        // A position beyond the known one shows that the meter lost packets
-        // since; its later reports count from here.
+        // A position beyond the known one shows that the meter has lost packets since; its later reports
+        // count from this origin.
         if self.find_origin(report).is_none_or(|origin| position.is_beyond(origin.position)) {
             if self.origins.len() == MAX_ORIGINS {
                 self.origins.remove(0);
@@ -256,7 +263,7 @@ impl Line {
         for known in &mut self.landmarks {
             match known.match_landmark(meter, seen, clocks) {
                 Some(LandmarkMatch::ByContent) => {
-                    clocks.learn_offset((meter, seen.at_ns), (known.meter, known.at_ns));
+                    clocks.add_clock_offset_sample((meter, seen.at_ns), (known.meter, known.at_ns));
                 }
                 Some(LandmarkMatch::ByTime) => {}
                 None => continue,
@@ -275,20 +282,21 @@ impl Line {
         }
     }
 
-    /// Forgets landmarks if there are too many. One meter may send its last 90 s again before another one does, so landmarks of all
-    /// this time are kept.
+    /// Drops landmarks while there are too many. Meters may send their last 90 s again one after the other, so
+    /// landmarks of all this time are kept.
     fn forget_landmarks(&mut self) {
         while self.landmarks.len() > MAX_LANDMARKS {
             // Landmarks are in the order of their positions, so the first one is the oldest.
             let (first, last) = (self.landmarks[0], self.landmarks[self.landmarks.len() - 1]);
             let is_first_useless = last.at_ns > first.at_ns.saturating_add(LANDMARK_AGE_NS);
-            let older = 1..self.landmarks.len() - LATEST_LANDMARKS;
+            let older = 1..self.landmarks.len() - LATEST_LANDMARKS_KEPT;
             let densest = older.min_by_key(|at| self.spacing_at(*at, last.position));
             self.landmarks.remove(densest.filter(|_| !is_first_useless).unwrap_or(0));
         }
     }
 
-    /// Returns the distance between the neighbours of a landmark, in thousandths of its distance from the last position.
+    /// Returns the number of packets between the neighbours of a landmark, in thousandths of the number of packets
+    /// between the landmark and the last position.
     fn spacing_at(&self, at: usize, last: CountTotals) -> u128 {
         let [before, here, after] = [at - 1, at, at + 1].map(|at| self.landmarks[at].position);
         u128::from(after.minus(before).packets) * 1000 / u128::from(last.minus(here).packets).max(1)
@@ -314,7 +322,8 @@ impl Line {
         self.times.add_all(other.times);
     }
 
-    /// Returns the time of the last packet that a meter reported on this line, by its own clock.
+    /// Returns the time of the last packet that a meter reported on this line, by the meter's own clock; `None` if the
+    /// line has no origin of the meter.
     pub(super) fn last_reported_ns(&self, meter: u32) -> Option<u64> {
         self.origins.iter().filter(|origin| origin.meter == meter).map(|origin| origin.last_ns).max()
     }
@@ -325,7 +334,7 @@ impl PlacedEnd {
         if other.position.is_beyond(self.position) { other } else { self }
     }
 
-    /// Returns the end of a record that begins a line.
+    /// Returns the end of a record that begins a line. Position 0 is where its meter began to count.
     pub(super) const fn from_first_report(report: &SideReport) -> Self {
         Self { position: report.direction.followed, since: report.direction.followed }
     }
@@ -367,7 +376,7 @@ impl KnownLandmark {
         }
         let has_clocks = meter == self.meter
             || clocks.is_clock_offset_known(meter) && clocks.is_clock_offset_known(self.meter);
-        // Clocks without a known offset are expected to be as close as clocks usually are.
+        // Clocks without a known offset are assumed to be as close to each other as clocks usually are.
         let least_us =
             if has_clocks { INDISTINGUISHABLE_PACKETS_US } else { MIN_ALONE_WITHOUT_CLOCK_OFFSET_US };
         let is_near = alone_us >= least_us && apart_ns <= (alone_ns / 4).min(MAX_PACKET_JITTER_NS);

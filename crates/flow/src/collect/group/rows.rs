@@ -1,4 +1,5 @@
-//! Records as the collector stores them: the new parts, each with the history that places it again after a restart.
+//! Makes the records that the collector stores: only the new packets, with the flow's history, from which a restarted
+//! collector finds their positions again.
 
 use super::side::{PlacedReport, SideReport};
 use crate::history::{CountTotals, FlowHistory, RecordOriginMark};
@@ -6,7 +7,7 @@ use crate::record::{FlowHalf, FlowRecord};
 use std::sync::Arc;
 
 /// Returns the times of the first and the last packet of a record. A record without packets has the times of the
-/// landmarks that it names.
+/// landmarks that it names or, without landmarks, the time since which the meter follows the flow.
 pub(super) fn record_times(history: &FlowHistory, record: &FlowRecord) -> [u64; 2] {
     if record.last_ns() > 0 {
         return [record.first_ns(), record.last_ns()];
@@ -25,9 +26,10 @@ pub(super) fn record_with_history(mut record: FlowRecord, history: &FlowHistory)
     record
 }
 
-/// Makes the record of packets that a meter reported earlier. `placing` is the record of the same flow that gave them a
-/// position. They get a record of their own, because the history of a record states which packets are stored with it.
-pub(super) fn record_of_waiting(
+/// Makes the record of packets that a meter reported earlier and that had no position then. `placing` is the record of
+/// the same flow that gave them a position. The packets get a record of their own, because the history of a record
+/// states which packets are stored with it.
+pub(super) fn build_record_of_waiting_report(
     placing: &FlowRecord,
     history: &FlowHistory,
     is_reverse: bool,
@@ -59,9 +61,8 @@ pub(super) const fn set_half_counts(half: &mut FlowHalf, counts: CountTotals) {
     (half.packets, half.bytes, half.frame_bytes) = (counts.packets, counts.bytes, counts.frame_bytes);
 }
 
-/// Sets missing times. A direction that got packets of a lost record has no times of its own; a direction
-/// without packets has none.
-pub(super) fn correct_times(record: &mut FlowRecord, [first_ns, last_ns]: [u64; 2]) {
+/// Sets the times of a direction that has packets but no times, because it got the packets of a lost record.
+pub(super) fn set_missing_times(record: &mut FlowRecord, [first_ns, last_ns]: [u64; 2]) {
     for half in [&mut record.forward, &mut record.reverse] {
         if half.packets > 0 && half.last_ns == 0 {
             (half.first_ns, half.last_ns) = (first_ns, last_ns);

@@ -1,11 +1,11 @@
-//! Known intervals of one direction of a flow of a group.
+//! State of one direction of a flow of a group: the packets that are stored, and the records that wait for a position.
 
 use super::clocks::MeterClocks;
 use super::line::{Line, MAX_CLOCK_DIFFERENCE_NS, MAX_PACKET_JITTER_NS, PlacedEnd, is_known_by_content};
 use super::times::{SharedTimeIntervals, TimeSpan};
-use crate::history::{CountTotals, DirectionHistory, FlowHistory, Landmark, LandmarkKind, RecordClaim};
+use crate::history::{CountTotals, CountedPacketSpan, DirectionHistory, FlowHistory, Landmark, LandmarkKind};
 
-/// Number of lines that are kept for one direction, the latest ones. A new line begins after a silence.
+/// Maximum number of [`Line`]s of one direction; the oldest is forgotten first. A new line begins after a silence.
 const MAX_LINES_PER_DIRECTION: usize = 8;
 /// Maximum number of records that wait until their position is known.
 const MAX_WAITING_RECORDS: usize = 2;
@@ -13,11 +13,11 @@ const MAX_WAITING_RECORDS: usize = 2;
 /// Shortest silence after which a meter begins a new flow.
 const MIN_SILENCE_NS: u64 = 400_000_000;
 
-/// Statement of a record about one direction.
+/// What a record states about one direction of its flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SideReport {
     pub(super) meter: u32,
-    /// See [`FlowHistory`](crate::FlowHistory).
+    /// See [`FlowHistory::since_ns`].
     pub(super) since_ns: u64,
     pub(super) is_strange: bool,
     pub(super) direction: DirectionHistory,
@@ -25,25 +25,25 @@ pub(super) struct SideReport {
     pub(super) own: CountTotals,
     pub(super) first_ns: u64,
     pub(super) last_ns: u64,
-    /// Everything that was stored for packets after this time is still known.
+    /// The collector still knows all packets after this time that it has stored.
     pub(super) known_from_ns: u64,
     /// Present if an earlier process stored the record: the packets that are stored with it or were stored before it.
-    pub(super) stored: Option<RecordClaim>,
+    pub(super) stored: Option<CountedPacketSpan>,
     /// True if another meter of the group is alive that will report the same packets.
     pub(super) has_others: bool,
-    /// Time of its arrival, by the collector's clock.
+    /// Time at which the record arrived, by the collector's clock.
     pub(super) now_ns: u64,
 }
 
-/// Outcome of one record.
+/// Outcome of adding one record, and of placing earlier records that waited for a position.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PlacedRecordOutcome {
     pub(super) placed: PlacedReport,
-    /// Packets of the record if its position is not known.
+    /// Packets of the record if its position is not known, otherwise 0.
     pub(super) unplaced: u64,
     /// Packets of earlier records that were unplaced until now.
     pub(super) placed_later: u64,
-    /// Earlier records that waited for this one and have new packets.
+    /// Earlier records that have a position only now, and new packets.
     pub(super) waited: Vec<(SideReport, PlacedReport)>,
 }
 
@@ -51,10 +51,11 @@ pub(super) struct PlacedRecordOutcome {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PlacedReport {
     pub(super) new: CountTotals,
-    /// Packets up to its end that are certainly stored now.
+    /// Number of packets up to the record's end that are certainly stored now.
     known: u64,
-    /// The packets that are stored up to its end, as an interval; `None` if nothing was stored for it.
-    pub(super) stored: Option<RecordClaim>,
+    /// The packets up to the record's end that are stored now, as an interval; `None` if nothing was
+    /// stored for the record.
+    pub(super) stored: Option<CountedPacketSpan>,
 }
 
 /// A record with a position that is not known yet.
@@ -66,15 +67,15 @@ struct WaitingReport {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct FlowSideState {
+pub(super) struct FlowDirectionState {
     lines: Vec<Line>,
-    /// Times of lines that were forgotten. Packets of these times count as stored.
+    /// Times of the packets of forgotten lines. All packets of these times count as stored.
     forgotten: SharedTimeIntervals,
     waiting: Vec<WaitingReport>,
 }
 
 impl SideReport {
-    /// Makes the part of the statement that is the same for both directions.
+    /// Makes the part of the report that is the same for both directions.
     pub(super) fn from_history(history: &FlowHistory, [first_ns, last_ns]: [u64; 2], now_ns: u64) -> Self {
         Self {
             meter: history.mark.meter,
@@ -91,64 +92,77 @@ impl SideReport {
         self.direction.landmarks.iter().filter(|landmark| landmark.at_ns > 0)
     }
 
-    /// Returns whether its packets can be told apart by their content. Packets of equal content are told apart by
-    /// their times, so lines of such packets may have been joined wrongly.
+    /// Returns whether the packets of the record can be distinguished by their content. Packets of equal content are
+    /// distinguished by their times, so lines of such packets may have been joined wrongly.
     fn has_distinct_content(&self) -> bool {
         // The last packet before a silence is alone for that silence only, whatever its flow carries.
         let mut chosen = self.landmarks().filter(|landmark| landmark.kind != LandmarkKind::Last);
         chosen.all(|landmark| is_known_by_content(landmark.alone_us))
     }
 
-    /// Returns the times of its first and last packet, in common time.
+    /// Returns the times of the record's first and last packet, in common time.
     pub(super) fn common_times(&self, clocks: &MeterClocks) -> [u64; 2] {
         [self.first_ns, self.last_ns].map(|at_ns| clocks.to_common_time(self.meter, at_ns))
     }
 
-    /// Returns the spans, in common time, in which its packets since `since_ns` (by its meter's clock) may lie: the
-    /// same span twice. If the clock was set back since then, the first span has no end and the second one is the
-    /// record's own.
-    pub(super) fn possible_packet_times(&self, since_ns: u64, clocks: &MeterClocks) -> [TimeSpan; 2] {
-        let own = self.common_times(clocks);
-        let since_ns = clocks.to_common_time(self.meter, since_ns);
-        if since_ns <= own[1] { [[since_ns.min(own[0]), own[1]]; 2] } else { [[since_ns, u64::MAX], own] }
+    /// Returns the time of the record's last packet of this direction, by the meter's clock, or a later time. The other direction may
+    /// have packets after it.
+    fn last_packet_ns(&self) -> u64 {
+        let mut last = self.landmarks().filter(|landmark| landmark.since == CountTotals::default());
+        last.next().map_or(self.last_ns, |landmark| landmark.at_ns.min(self.last_ns))
     }
 
-    /// Returns whether its meter saw the flow begin, and the record has all packets since.
+    /// Returns the time spans, in common time, that may contain the meter's packets since `since_ns` (by the meter's
+    /// clock). Usually, both spans are the same. If the clock was set back since then, the first span has no end, and
+    /// the second one is the record's own.
+    pub(super) fn possible_packet_times(&self, since_ns: u64, clocks: &MeterClocks) -> [TimeSpan; 2] {
+        let own = self.common_times(clocks);
+        let last_ns = clocks.to_common_time(self.meter, self.last_packet_ns());
+        let since_ns = clocks.to_common_time(self.meter, since_ns);
+        if since_ns > own[1] {
+            return [[since_ns, u64::MAX], own];
+        }
+        let first_ns = since_ns.min(own[0]);
+        [[first_ns, last_ns.max(first_ns)]; 2]
+    }
+
+    /// Returns whether the meter saw the flow begin, and the record has all packets since then.
     pub(super) fn is_beginning(&self) -> bool {
         !self.is_strange && self.own.packets > 0 && self.own == self.direction.followed
     }
 
-    /// Returns the packets of the record itself. A stored record has the packets that were new with it, which may be older than its times.
-    fn claim_of_record(&self) -> RecordClaim {
+    /// Returns the packets of the record itself. For a record that an earlier process stored, these are the packets
+    /// that were new with it, which may be older than the record's times.
+    fn own_packet_span(&self) -> CountedPacketSpan {
         let stored = self.stored.filter(|stored| stored.totals == self.own);
-        stored.unwrap_or(RecordClaim { totals: self.own, since_ns: self.first_ns })
+        stored.unwrap_or(CountedPacketSpan { totals: self.own, since_ns: self.first_ns })
     }
 
     /// Returns the largest span that the record can cover. From the start of this span on, all stored
     /// packets are still known.
-    fn largest_claim(&self) -> RecordClaim {
+    fn largest_coverable_span(&self) -> CountedPacketSpan {
         if let Some(stored) = self.stored {
             return stored;
         }
-        let followed = RecordClaim { totals: self.direction.followed, since_ns: self.since_ns };
+        let followed = CountedPacketSpan { totals: self.direction.followed, since_ns: self.since_ns };
         let since = self.landmarks();
         let landmarks =
-            since.map(|landmark| RecordClaim { totals: landmark.since, since_ns: landmark.at_ns });
+            since.map(|landmark| CountedPacketSpan { totals: landmark.since, since_ns: landmark.at_ns });
         landmarks
             .chain([followed])
             .filter(|claim| claim.since_ns > self.known_from_ns)
-            .fold(self.claim_of_record(), RecordClaim::max_by_totals)
+            .fold(self.own_packet_span(), CountedPacketSpan::max_by_totals)
     }
 }
 
-impl FlowSideState {
+impl FlowDirectionState {
     pub(super) const HEAP_BYTES: usize = size_of::<Line>() + Line::HEAP_BYTES;
 
     pub(super) const fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// Adds a record. Returns which of its packets are new, and the waiting records that now have a position.
+    /// Adds a record. Returns which of its packets are new, and the waiting records that have a position now.
     pub(super) fn add_report(
         &mut self,
         report: &SideReport,
@@ -162,18 +176,18 @@ impl FlowSideState {
         }
         let Some(placed) = self.place_at_found_line(report, found, clocks) else {
             news.unplaced = report.own.packets;
-            self.keep_waiting(report);
+            self.store_waiting_report(report);
             return news;
         };
         news.placed = placed;
         // This record may have given waiting records a position.
-        self.place_waiting(clocks, &mut news, |_, _| true);
+        self.place_waiting_reports(clocks, &mut news, |_, _| true);
         news
     }
 
     /// Keeps a record until its position is known. If too many wait, the oldest is dropped.
-    fn keep_waiting(&mut self, report: &SideReport) {
-        // The totals of a meter continue from record to record, so its new record includes the waiting one.
+    fn store_waiting_report(&mut self, report: &SideReport) {
+        // The totals of a meter continue from record to record, so its new record includes its waiting one.
         let mut unplaced = report.own.packets;
         self.waiting.retain(|waiting| {
             let is_included = waiting.report.meter == report.meter;
@@ -193,12 +207,12 @@ impl FlowSideState {
         clocks: &mut MeterClocks,
         news: &mut PlacedRecordOutcome,
     ) {
-        self.place_waiting(clocks, news, |waiting, clocks| {
+        self.place_waiting_reports(clocks, news, |waiting, clocks| {
             clocks.has_other_live_meter(waiting.meter, waiting.first_ns, now_ns)
         });
     }
 
-    fn place_waiting(
+    fn place_waiting_reports(
         &mut self,
         clocks: &mut MeterClocks,
         news: &mut PlacedRecordOutcome,
@@ -235,7 +249,7 @@ impl FlowSideState {
         }
         let (found, end) = match found {
             Some((at, end)) => (Some(at), end),
-            // No line of that time is left for a comparison. Its packets were stored, so the record counts as known.
+            // The line of that time was forgotten. Its packets were stored, so the record counts as stored, too.
             None if self.forgotten.contains(report.common_times(clocks)[1]) => {
                 return Some(PlacedReport::default());
             }
@@ -245,7 +259,7 @@ impl FlowSideState {
         let mut line = found.map(|at| self.lines.remove(at)).unwrap_or_default();
         // The record's own line is out of `lines` from here on: only other lines may dispute its claim.
         let among = self.remove_lines_within(report, clocks);
-        let claim = self.undisputed_claim(report, clocks);
+        let claim = self.find_storable_span(report, clocks);
         line.record_landmarks_and_origin(report, end, clocks);
         let placed = match claim {
             Some(claim) => {
@@ -264,12 +278,12 @@ impl FlowSideState {
         placed
     }
 
-    /// Removes the lines with packets that a record certainly includes, if no other line contradicts this.
-    /// Returns their packets, which are stored.
+    /// Removes the lines whose packets a record certainly includes, unless another line may contain some of the
+    /// record's packets. Returns the totals of the removed lines: these packets are stored already.
     fn remove_lines_within(&mut self, report: &SideReport, clocks: &MeterClocks) -> CountTotals {
         let margin_ns =
             if clocks.is_clock_offset_known(report.meter) { MAX_PACKET_JITTER_NS } else { MIN_SILENCE_NS };
-        let spans = report.possible_packet_times(report.largest_claim().since_ns, clocks);
+        let spans = report.possible_packet_times(report.largest_coverable_span().since_ns, clocks);
         // Two different spans mean that the clock was set back. Then no line is certainly inside.
         let is_within = |line: &Line| spans[0] == spans[1] && line.times.is_within(spans[0], margin_ns);
         let others = self.lines.iter().filter(|line| !is_within(line)).map(|line| &line.times);
@@ -283,11 +297,13 @@ impl FlowSideState {
         within.fold(CountTotals::default(), |sum, line| sum.plus(line.stored_totals()))
     }
 
-    /// Finds the [`Line`] that contains a landmark or the origin of the record, and the position on it at which the
-    /// record ends. If several lines contain one, their distance is now known, so they are joined.
+    /// Finds the [`Line`] that contains a landmark or the origin of the record, and the position on this line
+    /// at which the record ends. If several lines contain one, the distance between these lines is known now,
+    /// so they are joined.
     fn find_line(&mut self, report: &SideReport, clocks: &MeterClocks) -> Option<(usize, PlacedEnd)> {
         let mut found: Option<(usize, PlacedEnd)> = None;
-        // From the line that was used last: if several lines match, it stays, and the older ones are joined to it.
+        // The search begins at the line that was used last. If several lines match, that line stays, and the older ones
+        // are joined to it.
         for at in (0..self.lines.len()).rev() {
             let Some(end) = self.lines[at].find_record_end(report, clocks) else { continue };
             found = Some(match found {
@@ -316,7 +332,8 @@ impl FlowSideState {
         let is_behind = if report.is_strange {
             !report.has_others && (is_later || self.continues_own_line(report, latest_ns, clocks))
         } else {
-            // No offset is known at first. A flow that began this late cannot be the known flow.
+            // Before the clock offset is known, the start of the flow decides: a flow that began this late cannot
+            // be the known flow.
             let begins_late = report.since_ns.saturating_add(MIN_SILENCE_NS) > latest_ns;
             is_later || !clocks.is_clock_offset_known(report.meter) && begins_late
         };
@@ -332,7 +349,7 @@ impl FlowSideState {
     fn is_apart_from_lines(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
         let margin_ns =
             if clocks.is_clock_offset_known(report.meter) { MIN_SILENCE_NS } else { MAX_CLOCK_DIFFERENCE_NS };
-        let since_ns = clocks.to_common_time(report.meter, report.largest_claim().since_ns);
+        let since_ns = clocks.to_common_time(report.meter, report.largest_coverable_span().since_ns);
         let [_, last_ns] = report.common_times(clocks);
         // If a clock was set back while the meter followed the flow, its times do not show
         // which packets are separate.
@@ -347,8 +364,8 @@ impl FlowSideState {
         self.lines.iter().map(|line| &line.times).chain([&self.forgotten])
     }
 
-    /// Forgets the oldest line if there are too many, but not the one that was just used: after a clock was set back, that may be the
-    /// oldest by its times.
+    /// Forgets the oldest line if there are too many, but never the line that was just used: after a clock was set
+    /// back, its times may be the oldest.
     fn forget_oldest_line(&mut self) {
         if self.lines.len() > MAX_LINES_PER_DIRECTION {
             let oldest =
@@ -358,7 +375,8 @@ impl FlowSideState {
         }
     }
 
-    /// Returns whether the latest known packets are of the same meter, which reports no packet twice.
+    /// Returns whether the latest known packets are of the same meter and before this record. A meter
+    /// reports no packet twice.
     fn continues_own_line(&self, report: &SideReport, latest_ns: u64, clocks: &MeterClocks) -> bool {
         let last_ns = self.lines.iter().filter_map(|line| line.last_reported_ns(report.meter)).max();
         last_ns.is_some_and(|last_ns| {
@@ -366,23 +384,25 @@ impl FlowSideState {
         })
     }
 
-    /// Returns the part of a record that may be stored: the part that no other line may have; `None` if there is none.
-    fn undisputed_claim(&self, report: &SideReport, clocks: &MeterClocks) -> Option<RecordClaim> {
+    /// Returns the packets that may be stored for a record, because no other line can contain them; `None`
+    /// if there are none.
+    fn find_storable_span(&self, report: &SideReport, clocks: &MeterClocks) -> Option<CountedPacketSpan> {
         let margin_ns =
             if clocks.is_clock_offset_known(report.meter) { MAX_PACKET_JITTER_NS } else { MIN_SILENCE_NS };
         let is_disputed = |since_ns: u64| {
             let spans = report.possible_packet_times(since_ns, clocks);
             self.times().any(|times| spans.iter().any(|span| times.has_time_near(*span, margin_ns)))
         };
-        let claim = report.largest_claim();
+        let claim = report.largest_coverable_span();
         if !is_disputed(claim.since_ns) {
             return Some(claim);
         }
-        let of_record = report.claim_of_record();
+        let of_record = report.own_packet_span();
         if report.stored.is_some() && report.has_distinct_content() {
-            // An earlier process of this collector stored what the record claims, whatever other lines have. Its times would put records
-            // of other meters in doubt, so the line gets those of the record only.
-            return Some(RecordClaim { since_ns: of_record.since_ns, ..claim });
+            // An earlier process of this collector stored what the record claims, whatever other lines have. The
+            // times of the whole claim would put records of other meters in doubt, so the line gets only the
+            // times of the record.
+            return Some(CountedPacketSpan { since_ns: of_record.since_ns, ..claim });
         }
         // The wide claim reaches back to earlier packets. Without it, the
         // record still has packets of its own.

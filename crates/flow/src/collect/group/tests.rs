@@ -158,8 +158,8 @@ proptest! {
         if repeats {
             sent.extend(sent.clone());
         }
-        let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
-        let joined: Vec<FlowRecord> = sent.iter().flat_map(|record| grouped.keep_unstored_packets(record.clone(), 1)).collect();
+        let mut grouped = GroupRecordJoiner::new(GroupOptions::default(), BEGIN - SECOND);
+        let joined: Vec<FlowRecord> = sent.iter().flat_map(|record| grouped.reduce_to_unstored_packets(record.clone(), 1)).collect();
         let truth = by_side(meters[0].left.iter().map(|(_, record)| record));
         prop_assert_eq!(by_side(&joined), truth);
         let bytes = joined.iter().map(FlowRecord::bytes).sum::<u64>();
@@ -201,7 +201,7 @@ fn record(meter: u32, began_ns: u64, own: u64, followed: u64) -> FlowRecord {
 
 #[test]
 fn grouped_flows_drop_repeats_and_count_losses() {
-    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let mut grouped = GroupRecordJoiner::new(GroupOptions::default(), BEGIN - SECOND);
     let news = [
         record(1, BEGIN, 7, 7),
         record(2, BEGIN + MILLI, 9, 9),
@@ -213,7 +213,7 @@ fn grouped_flows_drop_repeats_and_count_losses() {
     let new: Vec<Option<u64>> = (1..)
         .zip(news)
         .map(|(now_ns, record)| {
-            grouped.keep_unstored_packets(record, now_ns).next().map(|record| record.packets())
+            grouped.reduce_to_unstored_packets(record, now_ns).next().map(|record| record.packets())
         })
         .collect();
     assert_eq!(new, [Some(7), Some(2), Some(3), None, Some(6)]);
@@ -226,7 +226,7 @@ fn grouped_flows_drop_repeats_and_count_losses() {
     );
     assert_eq!((counts.packets, counts.unplaced_packets), (18, 0));
     assert_eq!(
-        grouped.keep_unstored_packets(FlowRecord::default(), 9).next(),
+        grouped.reduce_to_unstored_packets(FlowRecord::default(), 9).next(),
         Some(FlowRecord::default()),
         "of no group"
     );
@@ -235,13 +235,13 @@ fn grouped_flows_drop_repeats_and_count_losses() {
 /// A later record makes up for lost packets with the times of its own, even if it has no packets in this direction.
 #[test]
 fn recovered_packets_take_times_of_their_record() {
-    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
-    grouped.keep_unstored_packets(record(1, BEGIN, 7, 7), 1).next();
+    let mut grouped = GroupRecordJoiner::new(GroupOptions::default(), BEGIN - SECOND);
+    grouped.reduce_to_unstored_packets(record(1, BEGIN, 7, 7), 1).next();
     let mut late = record(1, BEGIN, 0, 9);
     late.forward = FlowHalf::default();
     late.reverse = FlowHalf { packets: 1, first_ns: BEGIN + 5, last_ns: BEGIN + 6, ..FlowHalf::default() };
     late.history.as_mut().unwrap().reverse.followed.packets = 1;
-    let new = grouped.keep_unstored_packets(late, 2).next().unwrap();
+    let new = grouped.reduce_to_unstored_packets(late, 2).next().unwrap();
     let times = [new.forward, new.reverse].map(|half| (half.packets, half.first_ns, half.last_ns));
     assert_eq!(times, [(2, BEGIN + 5, BEGIN + 6), (1, BEGIN + 5, BEGIN + 6)]);
 }
@@ -249,10 +249,10 @@ fn recovered_packets_take_times_of_their_record() {
 /// A collector that was killed may receive records again that it has not stored.
 #[test]
 fn flow_lifetimes_are_stored_once_in_any_order() {
-    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let mut grouped = GroupRecordJoiner::new(GroupOptions::default(), BEGIN - SECOND);
     let lives = [record(1, BEGIN, 7, 7), record(1, BEGIN + 5 * SECOND, 9, 9)];
     let new = [1, 0, 0, 1].map(|life| {
-        grouped.keep_unstored_packets(lives[life].clone(), 1).next().map(|record| record.packets())
+        grouped.reduce_to_unstored_packets(lives[life].clone(), 1).next().map(|record| record.packets())
     });
     assert_eq!(new, [Some(9), Some(7), None, None]);
 }
@@ -260,34 +260,34 @@ fn flow_lifetimes_are_stored_once_in_any_order() {
 /// A record that makes up for lost ones has stored their packets, although it begins long after them.
 #[test]
 fn recovered_packets_are_not_stored_again() {
-    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let mut grouped = GroupRecordJoiner::new(GroupOptions::default(), BEGIN - SECOND);
     let mut late = record(2, BEGIN, 90, 237);
     (late.forward.first_ns, late.forward.last_ns) = (BEGIN + 6 * SECOND, BEGIN + 7 * SECOND);
-    assert_eq!(grouped.keep_unstored_packets(late, 1).next().map(|record| record.packets()), Some(237));
+    assert_eq!(grouped.reduce_to_unstored_packets(late, 1).next().map(|record| record.packets()), Some(237));
     let mut early = record(1, BEGIN + MILLI, 76, 76);
     early.history.as_mut().unwrap().forward.landmarks[0].content = 4;
     early.forward.last_ns = BEGIN + SECOND;
-    assert_eq!(grouped.keep_unstored_packets(early, 2).next(), None);
+    assert_eq!(grouped.reduce_to_unstored_packets(early, 2).next(), None);
 }
 
 /// A meter that came while the flow went on reports first; the landmark that it names is known later.
 #[test]
 fn packets_of_waiting_record_are_unplaced_until_it_is_placed() {
-    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
-    let unplaced = |grouped: &GroupedFlows| {
+    let mut grouped = GroupRecordJoiner::new(GroupOptions::default(), BEGIN - SECOND);
+    let unplaced = |grouped: &GroupRecordJoiner| {
         let (_, counts) = grouped.groups().next().unwrap();
         (counts.unplaced_packets, counts.known_packets, counts.recovered_packets)
     };
-    assert!(grouped.keep_unstored_packets(record(1, BEGIN, 7, 7), 1).next().is_some());
+    assert!(grouped.reduce_to_unstored_packets(record(1, BEGIN, 7, 7), 1).next().is_some());
     let mut strange = life(2, 50, [BEGIN + MILLI, BEGIN + 2 * MILLI], 4, 5);
     strange.history.as_mut().unwrap().is_strange = true;
-    assert_eq!(grouped.keep_unstored_packets(strange, 2).next(), None);
+    assert_eq!(grouped.reduce_to_unstored_packets(strange, 2).next(), None);
     assert_eq!(unplaced(&grouped), (4, 0, 0));
     let mut naming = record(1, BEGIN, 5, 12);
     let landmarks = &mut naming.history.as_mut().unwrap().forward.landmarks;
     let since = CountTotals { packets: 8, bytes: 800, frame_bytes: 912 };
     landmarks[1] = Landmark { content: 50, at_ns: BEGIN + MILLI, since, ..landmarks[0] };
-    assert_eq!(grouped.keep_unstored_packets(naming, 3).next().map(|record| record.packets()), Some(5));
+    assert_eq!(grouped.reduce_to_unstored_packets(naming, 3).next().map(|record| record.packets()), Some(5));
     assert_eq!(unplaced(&grouped), (0, 4, 0));
 }
 
@@ -313,14 +313,14 @@ fn records_with_the_same_beginning_are_placed() {
             }
             meters[1].meter(packet);
         }
-        let mut groups = GroupedFlows::new(GroupOptions::default(), THERE);
+        let mut groups = GroupRecordJoiner::new(GroupOptions::default(), THERE);
         let mut stored = 0;
         for meter in &mut meters {
             meter.finish(begin_ns + 6 * SECOND);
             let new = meter
                 .left
                 .iter()
-                .flat_map(|(at_ns, record)| groups.keep_unstored_packets(record.clone(), *at_ns));
+                .flat_map(|(at_ns, record)| groups.reduce_to_unstored_packets(record.clone(), *at_ns));
             stored += new.map(|record| record.packets()).sum::<u64>();
         }
         assert_eq!(stored, 6, "offset {offset}");
@@ -347,9 +347,9 @@ fn records_sent_again_are_placed_by_old_landmarks() {
     }
     meters[0].finish(at(600));
     meters[1].finish(at(900));
-    let mut groups = GroupedFlows::new(GroupOptions::default(), THERE);
+    let mut groups = GroupRecordJoiner::new(GroupOptions::default(), THERE);
     let sent_again = meters.iter().rev().flat_map(|meter| &meter.left);
-    let new = sent_again.flat_map(|(_, record)| groups.keep_unstored_packets(record.clone(), at(901)));
+    let new = sent_again.flat_map(|(_, record)| groups.reduce_to_unstored_packets(record.clone(), at(901)));
     assert_eq!(new.map(|record| record.packets()).sum::<u64>(), 900);
     let (_, counts) = groups.groups().next().unwrap();
     assert_eq!(counts.unplaced_packets, 0);
@@ -357,19 +357,21 @@ fn records_sent_again_are_placed_by_old_landmarks() {
 
 #[test]
 fn life_between_known_lives_is_stored() {
-    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let mut grouped = GroupRecordJoiner::new(GroupOptions::default(), BEGIN - SECOND);
     let at = |second: u64| [BEGIN + second * SECOND, BEGIN + (second + 1) * SECOND];
     let lives = [life(1, 3, at(0), 7, 7), life(1, 4, at(30), 9, 9), life(2, 5, at(10), 8, 8)];
     for (life, own) in lives.into_iter().zip([7, 9, 8]) {
         assert_eq!(
-            grouped.keep_unstored_packets(life.clone(), 1).next().map(|record| record.packets()),
+            grouped.reduce_to_unstored_packets(life.clone(), 1).next().map(|record| record.packets()),
             Some(own)
         );
-        assert_eq!(grouped.keep_unstored_packets(life, 1).next(), None);
+        assert_eq!(grouped.reduce_to_unstored_packets(life, 1).next(), None);
     }
     // It overlaps the second life, and nothing tells which packets they have in common.
     assert_eq!(
-        grouped.keep_unstored_packets(life(3, 6, [BEGIN + 9 * SECOND, BEGIN + 10 * SECOND], 5, 5), 1).next(),
+        grouped
+            .reduce_to_unstored_packets(life(3, 6, [BEGIN + 9 * SECOND, BEGIN + 10 * SECOND], 5, 5), 1)
+            .next(),
         None
     );
 }
@@ -377,73 +379,105 @@ fn life_between_known_lives_is_stored() {
 /// After its start, a collector receives an end of a life first, then all lives again, the oldest first.
 #[test]
 fn part_of_life_outlasts_older_lives() {
-    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let mut grouped = GroupRecordJoiner::new(GroupOptions::default(), BEGIN - SECOND);
     let at = |second: u64| [BEGIN + second * SECOND, BEGIN + (second + 1) * SECOND];
     let mut part = life(1, 99, at(100), 4, 4);
     part.history.as_mut().unwrap().is_strange = true;
-    assert_eq!(grouped.keep_unstored_packets(part, 1).next().map(|record| record.packets()), Some(4));
+    assert_eq!(grouped.reduce_to_unstored_packets(part, 1).next().map(|record| record.packets()), Some(4));
     for number in 0..20 {
         let older = life(2, 100 + u32::try_from(number).unwrap(), at(3 * number), 7, 7);
         assert_eq!(
-            grouped.keep_unstored_packets(older.clone(), 1).next().map(|record| record.packets()),
+            grouped.reduce_to_unstored_packets(older.clone(), 1).next().map(|record| record.packets()),
             Some(7)
         );
-        assert_eq!(grouped.keep_unstored_packets(older, 1).next(), None);
+        assert_eq!(grouped.reduce_to_unstored_packets(older, 1).next(), None);
     }
     let whole = life(2, 99, at(100), 45, 45);
-    assert_eq!(grouped.keep_unstored_packets(whole, 1).next().map(|record| record.packets()), Some(41));
+    assert_eq!(grouped.reduce_to_unstored_packets(whole, 1).next().map(|record| record.packets()), Some(41));
 }
 
 /// A record of a flow that has been quiet since has no packets of its own, but all since its first one.
 #[test]
 fn claim_without_own_packets_keeps_its_times() {
-    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let mut grouped = GroupRecordJoiner::new(GroupOptions::default(), BEGIN - SECOND);
     let mut quiet = life(1, 4, [BEGIN, BEGIN + 4 * SECOND], 0, 9);
     quiet.forward = FlowHalf::default();
     let last =
         Landmark { content: 9, kind: LandmarkKind::Last, at_ns: BEGIN + 4 * SECOND, ..Landmark::default() };
     quiet.history.as_mut().unwrap().forward.landmarks[1] = last;
-    assert_eq!(grouped.keep_unstored_packets(quiet, 1).next().map(|record| record.packets()), Some(9));
+    assert_eq!(grouped.reduce_to_unstored_packets(quiet, 1).next().map(|record| record.packets()), Some(9));
     let overlapping = life(2, 5, [BEGIN + 2 * SECOND, BEGIN + 3 * SECOND], 3, 3);
-    assert_eq!(grouped.keep_unstored_packets(overlapping, 1).next(), None, "its packets are among the nine");
+    assert_eq!(
+        grouped.reduce_to_unstored_packets(overlapping, 1).next(),
+        None,
+        "its packets are among the nine"
+    );
+}
+
+/// One meter forgot the flow during a silence of three seconds, and the other one, whose timer was a little later, did not. Only the
+/// packets of the other direction have a landmark in common.
+#[test]
+fn packets_after_a_silence_of_their_direction_are_placed() {
+    let mut grouped = GroupRecordJoiner::new(GroupOptions::default(), BEGIN - SECOND);
+    let later_ns = BEGIN + 4 * SECOND;
+    let answered = |mut record: FlowRecord| {
+        let answer = life(1, 6, [later_ns, later_ns], 1, 1);
+        record.reverse = answer.forward;
+        record.history.as_mut().unwrap().reverse = answer.history.unwrap().forward;
+        record
+    };
+    let mut known = answered(life(2, 4, [BEGIN, BEGIN + SECOND], 9, 9));
+    let last =
+        Landmark { content: 5, kind: LandmarkKind::Last, at_ns: BEGIN + SECOND, ..Landmark::default() };
+    known.history.as_mut().unwrap().forward.landmarks[1] = last;
+    let new = |grouped: &mut GroupRecordJoiner, record| {
+        grouped.reduce_to_unstored_packets(record, 1).next().map(|record| record.packets())
+    };
+    assert_eq!(new(&mut grouped, known), Some(10));
+    let mut begun = answered(life(1, 7, [later_ns + 30 * MILLI, later_ns + 2 * SECOND], 5, 5));
+    begun.history.as_mut().unwrap().since_ns = later_ns;
+    assert_eq!(new(&mut grouped, begun), Some(5), "the answer is stored already");
+    assert_eq!(grouped.groups().next().unwrap().1.unplaced_packets, 0);
 }
 
 /// A meter that came while a flow was going on waits for the one that saw it begin, whichever reports first.
 #[test]
 fn strange_record_waits_for_the_witness_that_reports() {
-    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let mut grouped = GroupRecordJoiner::new(GroupOptions::default(), BEGIN - SECOND);
     let seconds = |from: u64, to: u64| [BEGIN + from * SECOND, BEGIN + to * SECOND];
     assert!(
-        grouped.keep_unstored_packets(life(2, 3, seconds(0, 1), 7, 7), 1).next().is_some(),
+        grouped.reduce_to_unstored_packets(life(2, 3, seconds(0, 1), 7, 7), 1).next().is_some(),
         "the witness lives"
     );
     let mut strange = life(1, 4, seconds(20, 24), 35, 35);
     strange.history.as_mut().unwrap().is_strange = true;
-    assert_eq!(grouped.keep_unstored_packets(strange, 2).next(), None);
-    let new = grouped.keep_unstored_packets(life(2, 5, seconds(15, 16), 4, 4), 3).next();
+    assert_eq!(grouped.reduce_to_unstored_packets(strange, 2).next(), None);
+    let new = grouped.reduce_to_unstored_packets(life(2, 5, seconds(15, 16), 4, 4), 3).next();
     assert_eq!(new.map(|record| record.packets()), Some(4), "only its own packets");
     let mut whole = life(2, 5, seconds(17, 24), 60, 64);
     whole.history.as_mut().unwrap().since_ns = BEGIN + 15 * SECOND;
-    let new = grouped.keep_unstored_packets(whole, 4).next();
+    let new = grouped.reduce_to_unstored_packets(whole, 4).next();
     assert_eq!(new.map(|record| record.packets()), Some(60));
 }
 
 #[test]
 fn flows_are_forgotten_by_number_or_age() {
     let mut grouped =
-        GroupedFlows::new(GroupOptions { flows: 10, memory: Nanos::from_secs(60) }, BEGIN - SECOND);
+        GroupRecordJoiner::new(GroupOptions { flows: 10, memory: Nanos::from_secs(60) }, BEGIN - SECOND);
     for flow_id in 0..1000 {
-        grouped.keep_unstored_packets(FlowRecord { flow_id, ..record(1, BEGIN, 7, 7) }, 1).next();
+        grouped.reduce_to_unstored_packets(FlowRecord { flow_id, ..record(1, BEGIN, 7, 7) }, 1).next();
         assert!(grouped.recent.len() <= 10 && grouped.older.len() <= 10);
     }
-    let again = |grouped: &mut GroupedFlows, now_ns| {
-        grouped.keep_unstored_packets(FlowRecord { flow_id: 999, ..record(1, BEGIN, 7, 7) }, now_ns).next()
+    let again = |grouped: &mut GroupRecordJoiner, now_ns| {
+        grouped
+            .reduce_to_unstored_packets(FlowRecord { flow_id: 999, ..record(1, BEGIN, 7, 7) }, now_ns)
+            .next()
     };
     assert_eq!(again(&mut grouped, 2), None);
     assert_eq!(again(&mut grouped, 60 * SECOND), None);
     // After two turns without use the direction is forgotten, so the record's own totals count.
-    grouped.keep_unstored_packets(record(1, BEGIN, 7, 7), 120 * SECOND).next();
-    grouped.keep_unstored_packets(record(1, BEGIN, 7, 7), 180 * SECOND).next();
+    grouped.reduce_to_unstored_packets(record(1, BEGIN, 7, 7), 120 * SECOND).next();
+    grouped.reduce_to_unstored_packets(record(1, BEGIN, 7, 7), 180 * SECOND).next();
     assert!(again(&mut grouped, 181 * SECOND).is_some());
     let (_, counts) = grouped.groups().next().unwrap();
     // It began before flows were forgotten because they were too many.
@@ -453,12 +487,12 @@ fn flows_are_forgotten_by_number_or_age() {
 #[test]
 fn memory_is_bounded_whatever_senders_say() {
     let memory = 1 << 20;
-    let mut grouped = GroupedFlows::new(GroupOptions::within_memory(memory), BEGIN - SECOND);
+    let mut grouped = GroupRecordJoiner::new(GroupOptions::within_memory(memory), BEGIN - SECOND);
     for number in 0..20_000 {
         let mut of_any = FlowRecord { flow_id: number, ..record(1, BEGIN, 7, 7) };
         let mark = RecordOriginMark { group: number % 500, meter: u32::try_from(number).unwrap(), lane: 0 };
         of_any.history.as_mut().unwrap().mark = mark;
-        grouped.keep_unstored_packets(of_any, 1).next();
+        grouped.reduce_to_unstored_packets(of_any, 1).next();
         assert!(grouped.memory_bytes() <= memory, "{}", grouped.memory_bytes());
     }
     assert_eq!(grouped.groups().count(), MAX_GROUPS);
@@ -468,14 +502,14 @@ fn memory_is_bounded_whatever_senders_say() {
 
 #[test]
 fn active_meter_switch_is_noted_once_with_duplicates() {
-    let mut grouped = GroupedFlows::new(GroupOptions::default(), 0);
+    let mut grouped = GroupRecordJoiner::new(GroupOptions::default(), 0);
     let standby = GroupMembership { group: 7, meter: 1, packets: 30, ..GroupMembership::default() };
     let active = GroupMembership { meter: 2, term: 4, since_ns: 100, silent_ns: 31, replayed: 0, ..standby };
     grouped.note_membership(&standby);
     grouped.note_membership(&active);
     grouped.note_membership(&GroupMembership { replayed: 5, packets: 40, ..active });
     let counts = grouped.groups.get_mut(&7).unwrap();
-    let placed = JoinedRecord::default();
+    let placed = RecordJoinOutcome::default();
     counts.count_record(2, &placed, [3, 0], 1);
     counts.count_record(2, &placed, [3, 3], 1);
     counts.count_record(1, &placed, [3, 0], 1);

@@ -1,6 +1,7 @@
 //! Time spans of packets that are stored, or count as stored.
 
-/// Maximum number of separate intervals: setting a clock leaves one on each side, and a clock may be set again.
+/// Maximum number of separate intervals. Setting a clock leaves one interval before and one after the step, and a clock
+/// may be set again.
 const MAX_INTERVALS: usize = 4;
 /// Longest silence inside of one interval.
 const MAX_SILENCE_IN_INTERVAL_NS: u64 = 1_500_000_000;
@@ -49,7 +50,8 @@ impl SharedTimeIntervals {
         all.sort_unstable();
         let mut kept = [TimeSpan::default(); MAX_INTERVALS + 1];
         let mut count = 0;
-        // In order of their starts, so that one pass joins neighbours. Unused spans are zero and come first.
+        // The spans are in the order of their starts, so one pass joins neighbours. Unused spans are
+        // zero and come first.
         for span in all.into_iter().filter(|span| span[1] > 0) {
             match kept[..count].last_mut() {
                 Some(last) if span[0] <= last[1].saturating_add(MAX_SILENCE_IN_INTERVAL_NS) => {
