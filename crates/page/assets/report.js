@@ -1,11 +1,11 @@
-// The report's script. The page is complete without it: it adds local times, sorting, searching, all rows of long tables, and
-// the values under the pointer. It loads nothing and stores nothing.
+// The script of the report page. The page can be read without it. The script adds local times, sorting, searching, all
+// rows of long tables, and the values of charts at the pointer. It loads nothing and stores nothing.
 'use strict';
 (() => {
   const THIN = '\u202f';
   const MINUS_INFINITY = -Infinity;
 
-  // --- Numbers, in the same forms as the page itself (crates/page/src/quantity.rs).
+  // --- Formats numbers as the page itself does (crates/page/src/quantity.rs).
   const count = (value) => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, THIN);
   const decimals = (value, digits) => {
     const text = value.toFixed(digits);
@@ -38,7 +38,8 @@
   };
   const FORMS = { text: (text) => text, frames: count, rate, bits, time, share: percent };
 
-  // What a value is sorted by: a number if it is one, otherwise its text. What was not measured comes last.
+  // What a value is sorted by: its number or share if it is one, otherwise its text; null for a value
+  // that was not measured.
   const sortKey = (value) => {
     if (value === null || value === undefined || value === '') return null;
     if (typeof value === 'number') return value;
@@ -51,7 +52,7 @@
     }
     return one - other;
   };
-  // The places of the keys in their new order.
+  // Returns the indices of the keys in sorted order. Null comes last in both directions, and equal keys keep their order.
   const sortedOrder = (keys, isDown) => {
     const order = keys.map((_, index) => index);
     return order.sort((a, b) => {
@@ -70,17 +71,17 @@
     return element;
   };
 
-  // --- Local times beside UTC.
+  // --- Adds local times after the times in UTC.
   const addLocalTimes = () => {
     const form = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'long' });
     document.querySelectorAll('time[datetime]').forEach((element) => {
       const moment = new Date(element.dateTime);
-      // Where local time is UTC, it would say the same twice.
+      // If local time is UTC, both times would be the same.
       if (moment.getTimezoneOffset() !== 0) element.after(` (local: ${form.format(moment)})`);
     });
   };
 
-  // --- Headings that sort. `onSort(column, isDown)` changes the rows.
+  // --- Makes headings sort their table. `onSort(column, isDown)` reorders the rows.
   const makeSortable = (table, onSort) => {
     const headings = [...table.tHead.rows[0].cells];
     headings.forEach((heading, column) => {
@@ -88,7 +89,7 @@
       const button = make('button', { type: 'button' }, ...heading.childNodes, arrow);
       heading.append(button);
       button.addEventListener('click', () => {
-        // Numbers: the largest first, because that is what one looks for.
+        // The first click on a column of numbers sorts the largest first: readers usually look for it.
         const before = heading.getAttribute('aria-sort');
         const isDown = before ? before === 'ascending' : heading.classList.contains('number');
         headings.forEach((other) => {
@@ -102,7 +103,7 @@
     });
   };
 
-  // A search box above a table. `onSearch(words)` returns how many rows are left.
+  // Adds a search box above a table. `onSearch(words)` hides the other rows and returns how many match.
   const addSearch = (box, total, onSearch) => {
     const input = make('input', { type: 'search', autocomplete: 'off', spellcheck: false });
     const found = make('span', { className: 'muted', role: 'status' });
@@ -140,7 +141,7 @@
     });
   };
 
-  // --- A long table: only the rows that are seen are elements.
+  // --- A long table: only the visible rows and a few more are elements.
   const ROW_HEIGHT = 32;
   const SPARE_ROWS = 8;
   const showAllRows = (table, data) => {
@@ -222,12 +223,12 @@
     });
     document.getElementById('streams-all').hidden = false;
     document.getElementById('streams-worst').classList.add('print-only');
-    // The worst first: the largest share lost.
+    // The streams with the largest share of lost frames come first.
     const loss = data.forms.indexOf('share');
     table.tHead.rows[0].cells[loss].querySelector('button').click();
   };
 
-  // --- Values of a chart under the pointer or the keys.
+  // --- Shows the values of a chart at the pointer, or where the keys have moved the cursor.
   const unlist = (text) => {
     const values = [];
     if (text) {
@@ -332,7 +333,7 @@
     });
   };
 
-  // --- All streams unfolded, for paper.
+  // --- A button that unfolds the details of all streams, for printing.
   const addUnfold = () => {
     const streams = [...document.querySelectorAll('details.stream')];
     if (streams.length < 2) return;
@@ -345,7 +346,8 @@
     streams[0].before(make('div', { className: 'tools no-print' }, button));
   };
 
-  // --- Boxes whose table is wider say that they scroll. In a frame of its own: the mark changes sizes.
+  // --- Marks boxes that are narrower than their table; the style sheet then shows that they scroll. The mark changes
+  // sizes, so it is set in the next animation frame: the observer must not be called again while it runs.
   const markWideTables = () => {
     const observer = new ResizeObserver((entries) => requestAnimationFrame(() => entries.forEach(({ target }) => {
       const box = target.closest('.table-box');

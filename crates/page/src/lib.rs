@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod book;
 pub mod draw;
 pub mod live;
 pub mod markup;

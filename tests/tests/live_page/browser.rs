@@ -46,7 +46,8 @@ fn page_controls_run_from_load_to_stop() {
 
     browser.click("[data-change=start]");
     browser.await_true(&format!("{} > 200", ledger("counted")));
-    browser.await_true("document.querySelector('#run-state').textContent.includes('2 streams transmit')");
+    browser
+        .await_true("document.querySelector('#run-state').textContent.includes('streams that transmit: 2')");
     let before = browser.evaluate(&ledger("counted"));
     browser.await_true(&format!("{} > {before} + 100", ledger("counted")));
 
@@ -144,4 +145,36 @@ fn axe_finds_no_violations_on_run_and_results() {
             assert_eq!(found, Vec::<String>::new(), "{page}, {width} px, {scheme}");
         }
     }
+}
+
+#[test]
+fn the_book_is_read_and_searched_on_the_page() {
+    let Some(axe) = skip::client("axe") else { return };
+    let axe = std::fs::read_to_string(axe).expect("a client that was installed");
+    let Some((rig, mut browser)) = open(18_936) else { return };
+    browser
+        .await_true("[...document.querySelectorAll('#pages a')].some((link) => link.textContent === 'Docs')");
+    browser.evaluate(
+        "[...document.querySelectorAll('#pages a')].find((link) => link.textContent === 'Docs').click()",
+    );
+    browser.await_true("document.querySelector('h1')?.textContent === 'The book'");
+    browser.evaluate(
+        "document.querySelector('#words').value = 'packetrig.rules.yml'; document.querySelector('form button').click()",
+    );
+    browser.await_true("document.querySelector('h1')?.textContent.endsWith('lines with all of these words')");
+    browser.evaluate("document.querySelector('main li a').click()");
+    browser.await_true("document.querySelector('article pre') !== null && location.hash !== ''");
+    assert_eq!(browser.evaluate("document.querySelector(location.hash) !== null"), true);
+    browser.open_address(&format!("{}/book/verdicts", rig.origin()));
+    for (width, scheme) in [(1280, "light"), (360, "dark")] {
+        browser.resize(width);
+        browser.prefer(scheme);
+        browser.await_true(&format!(
+            "innerWidth === {width} && document.querySelector('article table') !== null"
+        ));
+        let overflow = browser.evaluate("document.documentElement.scrollWidth - innerWidth");
+        assert!(overflow.as_i64().is_some_and(|pixels| pixels <= 0), "{width}: {overflow} pixels too wide");
+        assert_eq!(browser.axe_violations(&axe), Vec::<String>::new(), "{width} px, {scheme}");
+    }
+    demand_clean(&rig, &browser);
 }

@@ -1,12 +1,10 @@
-//! `packetrig docs`: the book of this version, without a network.
-
-mod book;
+//! `packetrig docs`: prints the book of this version, which is embedded in the program.
 
 use crate::args::DocsArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::CommandOutput;
-use book::BookPage;
+use packetrig_page::book::{self, BookPage};
 use std::fmt::Write as _;
 
 pub(crate) fn show_docs(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -18,13 +16,13 @@ pub(crate) fn show_docs(arguments: &Arguments, output: &mut CommandOutput) -> Re
     } else if let Some(name) = &arguments.page {
         find_book_page(&pages, name)?.text.to_owned()
     } else {
-        table_of_contents(&pages)
+        format_table_of_contents(&pages)
     };
     output.write_text(text);
     Ok(CommandExit::Ok)
 }
 
-fn table_of_contents(pages: &[BookPage]) -> String {
+fn format_table_of_contents(pages: &[BookPage]) -> String {
     let width = pages.iter().map(|page| page.name.len()).max().unwrap_or(0);
     let mut text = String::new();
     let mut section = "";
@@ -59,32 +57,19 @@ fn find_book_page<'a>(pages: &'a [BookPage], name: &str) -> Result<&'a BookPage,
         ))),
         _ => {
             let names: Vec<_> = found.iter().map(|page| page.name).collect();
-            Err(Error::Usage(format!("several pages begin with `{name}`: {}", names.join(", "))))
+            Err(Error::Usage(format!("the names of several pages begin with `{name}`: {}", names.join(", "))))
         }
     }
 }
 
 /// Returns the lines that contain all words, each with the name of its page.
 fn find_matching_lines(pages: &[BookPage], words: &str) -> Result<String, Error> {
-    let words: Vec<_> = words.split_whitespace().map(str::to_lowercase).collect();
-    let mut text = String::new();
-    for page in pages {
-        for (number, line) in page.text.lines().enumerate().filter(|(_, line)| contains_words(line, &words)) {
-            text.extend([format!("{}:{}: {}\n", page.name, number + 1, line.trim())]);
-        }
+    let found = book::search_book(pages, words);
+    if found.is_empty() {
+        return Err(Error::Usage(format!("no line of the book contains all of these words: {words}")));
     }
-    if text.is_empty() {
-        return Err(Error::Usage(format!(
-            "no line of the book contains all of these words: {}",
-            words.join(" ")
-        )));
-    }
-    Ok(text)
-}
-
-fn contains_words(line: &str, words: &[String]) -> bool {
-    let line = line.to_lowercase();
-    words.iter().all(|word| line.contains(word.as_str()))
+    let lines = found.iter().map(|found| format!("{}:{}: {}\n", found.page.name, found.line, found.text));
+    Ok(lines.collect())
 }
 
 #[cfg(test)]
@@ -104,20 +89,16 @@ mod tests {
     }
 
     #[test]
-    fn search_needs_all_words_in_a_line() {
-        let pages = [BookPage {
-            section: "Links",
-            name: "tap",
-            title: "Tap",
-            text: "# Tap\n\nCopies  Frames.\nFrames.\n",
-        }];
+    fn search_names_page_and_line() {
+        let text = "# Tap\n\nCopies  Frames.\n";
+        let pages = [BookPage { section: "Links", name: "tap", title: "Tap", text }];
         assert_eq!(find_matching_lines(&pages, "frames copies").unwrap(), "tap:3: Copies  Frames.\n");
         assert!(find_matching_lines(&pages, "nothing").is_err());
     }
 
     #[test]
     fn contents_have_every_page_under_its_section() {
-        let contents = table_of_contents(&book::read_pages());
+        let contents = format_table_of_contents(&book::read_pages());
         assert!(contents.starts_with("First steps\n  install "), "{contents}");
         assert!(contents.contains("\n\nFlows\n  meter "), "{contents}");
     }

@@ -2,12 +2,14 @@
 
 const BASE = "../api/v1/";
 const KEY = "packetrig-token";
-/** A connection without an event for this long is lost: heartbeats come every 5 s. */
+/**
+ * Time without data after which a connection counts as lost. The server sends a heartbeat after 5 s without an event.
+ */
 const SILENCE_MS = 12000;
 const FIRST_RETRY_MS = 500;
 const LAST_RETRY_MS = 8000;
 
-/** A refusal of the server, with all its problems. */
+/** An error answer of the server. `errors` has all problems that the server listed. */
 export class Refusal extends Error {
   constructor(status, errors) {
     super(errors.join("\n"));
@@ -43,12 +45,12 @@ async function read(response) {
   return response.json();
 }
 
-/** `signal` ends the call early. */
+/** Gets the JSON answer of a call. An aborted `signal` cancels the call. */
 export async function get(path, signal) {
   return read(await send(BASE + path, { signal }));
 }
 
-/** The same as text, for downloads. */
+/** Gets the answer of a call as text, for downloads. */
 export async function getText(path) {
   const response = await send(BASE + path);
   if (!response.ok) throw await refusalOf(response);
@@ -60,7 +62,7 @@ export async function post(path, body) {
   return read(await send(BASE + path, options));
 }
 
-/** Replaces the configuration over the OTG API; an empty one ends the run. */
+/** Replaces the configuration over the OTG API. An empty configuration ends the run and stores its result. */
 export async function configure(configuration) {
   const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: configuration };
   return read(await send("../config", options));
@@ -69,13 +71,14 @@ export async function configure(configuration) {
 let asking = null;
 
 const dialog = document.getElementById("token-dialog");
-// Nothing works without the token, so the question stays. Browsers close a dialog at the second Escape whatever the page says.
+// Nothing works without the token, so the dialog stays open. Browsers close a dialog at the second Escape even if the
+// page forbids it, so it is then opened again.
 dialog.addEventListener("cancel", (event) => event.preventDefault());
 dialog.addEventListener("close", () => {
   if (asking && !dialog.open) dialog.showModal();
 });
 
-/** Asks the user once, however many calls wait for the token. */
+/** Asks the user for the token. The dialog is opened once, even if several calls wait for the token. */
 function askForToken(wasWrong) {
   asking ??= new Promise((resolve) => {
     const input = document.getElementById("token");
@@ -92,8 +95,9 @@ function askForToken(wasWrong) {
 }
 
 /**
- * Follows the events of the run until `close` is called. It pauses while the tab is hidden, and comes back by itself after a lost
- * connection. `handlers`: a function for each event, and `state` for `connecting`, `open`, `lost` and `refused`.
+ * Follows the events of the run until `close` is called. It pauses while the tab is hidden, and connects again after a
+ * lost connection. `handlers` has a function for each event, and the function `state`, which gets `connecting`, `open`,
+ * `lost` or `refused`. After `refused` it connects again only when the tab was hidden and is shown again.
  */
 export function follow(path, handlers) {
   const follower = new EventFollower(path, handlers);
@@ -111,7 +115,7 @@ class EventFollower {
     document.addEventListener("visibilitychange", this.onVisibility);
   }
 
-  /** Another window of streams: the connection begins anew, without the history. */
+  /** Connects again with another path, such as one that asks for other rows of the stream table. */
   changePath(path) {
     this.path = path;
     this.pause();
@@ -172,7 +176,7 @@ class EventFollower {
     }
   }
 
-  /** Handles all complete events; returns the beginning of the next one. */
+  /** Calls the handler of each complete event in `text`. Returns the rest, an incomplete event. */
   deliver(text) {
     const blocks = text.split("\n\n");
     const rest = blocks.pop();

@@ -1,13 +1,15 @@
-// Makes elements. Text is always text: names of streams and ports come from outside, so nothing here parses markup.
+// Creates and updates elements. Text is never parsed as markup, because names of streams and ports come from users.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element with attributes and children; a child is a node, a text or nothing. `on…` attributes are listeners. */
+/**
+ * Creates an element. A child is a node, a text or nothing (null, undefined, false). `on…` attributes are listeners.
+ */
 export function el(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/** The same for SVG. */
+/** Creates an SVG element, with the same arguments as `el`. */
 export function svg(tag, attributes = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
@@ -35,12 +37,15 @@ export function setAttribute(node, name, value) {
   else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, String(value));
 }
 
-/** What the browser or the user has set, and no fresh node has. */
+/**
+ * Attributes that a shown node gets later: `open` from the user, `data-wide` from the observer
+ * below. `morph` keeps them.
+ */
 const KEPT = ["open", "data-wide"];
 
 /**
- * Makes `old` like `fresh` and changes only what differs, so that focus, selection, scrolling and opened details stay. Listeners of
- * `fresh` are not taken over.
+ * Makes `old` like `fresh` and changes only what differs, so that focus, selection, scrolling and opened details stay.
+ * A node that is changed keeps its own listeners and does not get those of `fresh`.
  */
 function morph(old, fresh) {
   if (old.nodeName !== fresh.nodeName) return old.replaceWith(fresh);
@@ -55,25 +60,28 @@ function morph(old, fresh) {
   morphChildren(old, [...fresh.childNodes]);
 }
 
-/** The same for the children of a node. */
+/** Makes the children of `place` like the nodes of `fresh`, with `morph`. */
 export function morphChildren(place, fresh) {
   const old = [...place.childNodes];
   fresh.forEach((node, index) => (index < old.length ? morph(old[index], node) : place.append(node)));
   for (const node of old.slice(fresh.length)) node.remove();
 }
 
-/** Tells a screen reader. */
+/** Lets a screen reader say a text. */
 export function announce(text) {
   document.getElementById("announce").textContent = text;
 }
 
-/** A heading with content in a card. */
+/** A card: a section with a heading. Its id is made from the title, so the cards of a page need different titles. */
 export function card(title, ...children) {
   const id = `card-${title.toLowerCase().replace(/[^a-z0-9]+/g, "-")}`;
   return el("section", { class: "card", "aria-labelledby": id }, el("h2", { id }, title), ...children);
 }
 
-/** Marks boxes whose table is wider, so that they say that they scroll. In a frame of its own: the mark changes sizes. */
+/**
+ * Marks boxes that are narrower than their table; the style sheet then shows that they scroll. The mark changes sizes,
+ * so it is set in the next animation frame: the observer must not be called again while it runs.
+ */
 const widths = new ResizeObserver((entries) => requestAnimationFrame(() => {
   for (const { target } of entries) {
     const box = target.closest(".table-box");
@@ -89,7 +97,7 @@ export function tableBox(label, shown) {
   return box;
 }
 
-/** A table whose rows are arrays of cells; a cell is text or a node. `numbers` are the columns with numbers. */
+/** A table whose rows are arrays of cells; a cell is text or a node. `numbers`: indices of the columns with numbers. */
 export function table(caption, header, rows, numbers = []) {
   const kind = (index) => (numbers.includes(index) ? "number" : null);
   const head = el("tr", {}, header.map((text, index) => el("th", { scope: "col", class: kind(index) }, text)));
@@ -99,20 +107,20 @@ export function table(caption, header, rows, numbers = []) {
   return tableBox(caption, el("table", {}, el("caption", {}, caption), el("thead", {}, head), el("tbody", {}, body)));
 }
 
-/** An input with its label in a paragraph of the class `kind`, and what belongs to the input. */
+/** A paragraph of the class `kind` with a label, its input, and the nodes of `more`, such as a hint. */
 export function field(label, input, { kind = null, more = [] } = {}) {
   return el("p", { class: kind }, el("label", { for: input.id }, label), input, ...more);
 }
 
-/** An option of a select. */
+/** An option of a select; it is selected if `value` equals `chosen`. */
 export const option = (value, text, chosen) => el("option", { value, selected: value === chosen }, text);
 
-/** Names with values. */
+/** A list of names and their values. */
 export function figures(pairs) {
   return el("dl", { class: "figures" }, pairs.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
 
-/** A verdict as a word, a sign and a colour. */
+/** A verdict as a word, a sign and a colour; "no verdict" if the word is empty. */
 export function verdict(word) {
   const [kind, sign] = { PASS: ["pass", "✓"], FAIL: ["fail", "✗"] }[word] ?? ["unknown", "?"];
   return el("span", { class: `verdict verdict-${kind}` }, el("span", { "aria-hidden": "true" }, sign), ` ${word || "no verdict"}`);

@@ -1,4 +1,4 @@
-// Flow records: the largest groups, sums over time, and what the meters know of their own losses.
+// The view of flow records: the largest groups, sums over time, and the losses that the meters have counted.
 
 import { Refusal, get } from "./api.js";
 import { card, el, figures, morphChildren, svg, table } from "./dom.js";
@@ -10,18 +10,21 @@ import { poll } from "./poll.js";
 
 const PERIOD_MS = 10000;
 const MAX_GROUPS = 20;
-/** So many steps the drawing has at most. */
+/** Maximum number of steps of the drawing. */
 const MAX_STEPS = 240;
-/** Lengths of a step, in milliseconds. */
+/** Lengths of a step that the page requests, in milliseconds. */
 const STEPS_MS = [100, 500, 1000, 5000, 10000, 30000, 60000, 300000, 600000, 1800000, 3600000, 10800000, 21600000, 43200000, 86400000];
 
-/** What the drawing shows: a series of the timeline, its title, and how a value becomes text. Sums of steps are BigInts. */
+/**
+ * Quantities that the drawing can show: title, name of the line, value of a step, and format of a value. The sums of
+ * a step are BigInts.
+ */
 const BITS = { title: "Bits per second", name: "bits", of: (step, seconds) => (Number(step.bytes) * 8) / seconds, text: (value) => scaled(value, "bit/s") };
 const PACKETS = { title: "Packets per second", name: "packets", of: (step, seconds) => Number(step.packets) / seconds, text: (value) => scaled(value, "pps") };
 const FLOWS = { title: "Flows per second", name: "flows", of: (step, seconds) => Number(step.flows) / seconds, text: (value) => scaled(value, "/s") };
 const QUANTITIES = new Map([["packets", PACKETS], ["pps", PACKETS], ["flows", FLOWS]]);
 
-/** What groups are ordered by: a number, a text above 2^53, or null. */
+/** The value by which groups are ordered: a number, a text if it is above 2^53, or null if a rate does not exist. */
 const MEASURES = {
   bytes: (group) => group.bytes,
   packets: (group) => group.packets,
@@ -33,7 +36,7 @@ const MEASURES = {
 };
 const SUMS = ["bytes", "packets", "flows"];
 
-/** A bar beside the share of a count in a whole; a dash for a rate that does not exist. */
+/** A bar and, as text, the share of `part` in `whole`; a dash if `part` is a rate that does not exist (null). */
 function bar(part, whole) {
   if (part === null) return DASH;
   const width = Number(whole) > 0 ? Math.min(100, (Number(part) * 100) / Number(whole)) : 0;
@@ -41,14 +44,14 @@ function bar(part, whole) {
     svg("rect", { class: "bar-rest", width: 100, height: 10 }), svg("rect", { class: "bar-part", width: width.toFixed(1), height: 10 })), el("span", {}, share(part, whole)));
 }
 
-/** A part of a group's key as people read it. */
+/** The text of one key column of a group. A protocol number gets the protocol's name. */
 function keyText(column, value, protocols) {
   if (isAbsent(value) || value === "") return DASH;
   const name = column === "protocol" && protocols.find((one) => one.protocol === value)?.name;
   return name ? `${name} (${value})` : String(value);
 }
 
-/** A rate of packets that all came at one time does not exist. */
+/** The text of a rate. Packets that all came at one time have no rate (null). */
 const rate = (value, unit) => (value === null ? DASH : scaled(value, unit));
 
 function groupRow(group, top, largest, protocols) {
@@ -61,15 +64,15 @@ function groupRow(group, top, largest, protocols) {
 function topCard(top, totals) {
   const largest = top.groups.reduce((most, group) => Math.max(most, Number(MEASURES[top.order](group))), 0);
   const what = ORDERS[top.order].toLowerCase();
-  const header = [...top.by, SUMS.includes(top.order) ? `Share of ${what}` : `${ORDERS[top.order]}, of the largest`, "Bytes of IP", "Packets", "Flows", "Bits/s", "Packets/s", "Bytes/packet", "Duration", "First", "Last"];
+  const header = [...top.by, SUMS.includes(top.order) ? `Share of ${what}` : `${ORDERS[top.order]}, share of the largest`, "Bytes of IP", "Packets", "Flows", "Bits/s", "Packets/s", "Bytes/packet", "Duration", "First", "Last"];
   const begin = top.by.length + 1;
-  const changed = top.files_have_changed ? el("p", {}, "? Files were removed or replaced while they were read: groups may lack what was in them.") : "";
+  const changed = top.files_have_changed ? el("p", {}, "? Files were removed or replaced while they were read: the groups may lack flows of these files.") : "";
   return card("Largest groups", el("p", { role: "status", class: "muted" }, `${top.groups.length} of ${top.groups_are_estimated ? "about " : ""}${count(top.groups_seen)} groups, the largest by ${what} first`), changed,
     table("Groups of flows", header, top.groups.map((group) => groupRow(group, top, largest, totals.protocols)), Array.from({ length: 7 }, (_, index) => begin + index)));
 }
 
 function totalsCard(totals) {
-  return card("All that matches", figures([
+  return card("Totals of all matching flows", figures([
     ["Flows", count(totals.flows)],
     ["Packets", count(totals.packets)],
     ["Bytes of IP", scaled(totals.bytes, "B")],
@@ -86,7 +89,7 @@ function protocolsCard(totals) {
   return card("Protocols", table("The largest first", ["Protocol", "Share of bytes", "Bytes of IP", "Packets", "Flows"], rows, [2, 3, 4]));
 }
 
-/** The timeline in steps of equal length without gaps: at most so many as can be drawn. */
+/** Converts the timeline to at most `MAX_STEPS` steps of equal length. Steps without flows are added with sums of 0. */
 function stepsOf(totals) {
   const { at_ms: starts, flows, packets, bytes } = totals.timeline;
   if (!starts.length) return { seconds: 1, steps: [] };
@@ -103,7 +106,7 @@ function stepsOf(totals) {
   return { seconds: length / 1000, steps };
 }
 
-/** The drawing over time, with the same as a table. */
+/** The drawing over time, and a table with the same values. */
 class FlowTimeline {
   constructor(order) {
     this.quantity = QUANTITIES.get(order) ?? BITS;
@@ -118,21 +121,24 @@ class FlowTimeline {
     const values = steps.map((step) => this.quantity.of(step, seconds));
     // Each value holds from the start of its step to its end.
     this.plot.update(steps.flatMap((step) => [step.at / 1000, step.at / 1000 + seconds]), [values.flatMap((value) => [value, value])]);
-    const beside = totals.beside_timeline > 0 ? ` ${count(totals.beside_timeline)} records are not in it, because it would have too many steps.` : "";
-    morphChildren(this.caption, [`Means over ${nanoseconds(seconds * 1e9)}, in UTC. All of a flow counts in the step in which it began, so a long flow is a peak there.${beside}`]);
+    const beside = totals.beside_timeline > 0 ? ` Records that are left out, because there would be too many steps: ${count(totals.beside_timeline)}.` : "";
+    morphChildren(this.caption, [`Means over ${nanoseconds(seconds * 1e9)}; times in UTC. A whole flow counts in the step in which it began, so a long flow makes a peak there.${beside}`]);
     const rows = steps.map((step, index) => [step, values[index]]).filter(([step]) => step.flows || step.packets || step.bytes)
       .map(([step, value]) => [moment(step.at), this.quantity.text(value), count(step.flows), count(step.packets), scaled(step.bytes, "B")]);
     morphChildren(this.rows, [table("Steps with flows", ["Begins", this.quantity.title, "Flows", "Packets", "Bytes of IP"], rows, [1, 2, 3, 4])]);
   }
 }
 
-/** From the first to the last packet of these groups; null if there are none. */
+/** Time from the first to the last packet of the groups, in ms; null if there are no groups. */
 function spanOf(groups) {
   if (!groups.length) return null;
   return groups.reduce((most, group) => Math.max(most, group.last_ms), 0) - groups.reduce((least, group) => Math.min(least, group.first_ms), Infinity);
 }
 
-/** The totals with steps that suit a time; the server chooses their length if that is not known or very long. */
+/**
+ * Gets the totals, with steps that suit a time `span` in ms. If `span` is null or too long, the
+ * server chooses their length.
+ */
 async function askTotals(parameters, span, signal) {
   const wanted = new URLSearchParams(parameters);
   const bucket = span === null ? undefined : STEPS_MS.find((length) => span / length <= MAX_STEPS / 2);
@@ -140,14 +146,17 @@ async function askTotals(parameters, span, signal) {
   return get(`flows/totals?${wanted}`, signal);
 }
 
-/** Both answers, one after the other, because each of them reads the files. `last` are those of the last time. */
+/**
+ * Gets groups and totals, one call after the other, because each call reads the files. `last`: the
+ * previous answers, or null.
+ */
 async function ask(question, last, signal) {
   const parameters = recordParameters(question);
   const wanted = new URLSearchParams({ by: question.by, order: question.order, most: MAX_GROUPS });
   const top = await get(`flows/top?${wanted}&${parameters}`, signal);
   const span = (totals) => (totals.first_ms === null ? null : totals.last_ms - totals.first_ms);
   let totals = await askTotals(parameters, last ? span(last.totals) : spanOf(top.groups), signal);
-  // The groups that are shown can be of a much shorter time than all.
+  // The shown groups can cover a much shorter time than all matching flows.
   if (totals.beside_timeline > 0) totals = await askTotals(parameters, span(totals), signal);
   return { top, totals };
 }
@@ -183,7 +192,7 @@ class FlowView {
   }
 }
 
-/** Shows the flows that the address asks for, and asks again every ten seconds; returns what ends that. */
+/** Shows the flows that the address asks for, and asks again every ten seconds. Returns a function that stops this. */
 export async function showFlows(context, query) {
   const question = readQuestion(query);
   const form = new FlowForm(question);

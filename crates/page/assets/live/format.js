@@ -1,15 +1,15 @@
-// Numbers with units and times. A value that was not measured is a word, never 0.
+// Formats numbers with units, and times. A value that was not measured is shown as words, never as 0.
 
 import { el } from "./dom.js";
 
 export const ABSENT = "not measured";
-/** What does not exist, such as the rate of a single packet, or the end of a log that grows. */
+/** Shown for a value that does not exist, such as the rate of a single packet, or the end of a log that still grows. */
 export const DASH = "–";
 
-/** Whether something was not measured or is not known. */
+/** Whether a value is absent: it was not measured or is unknown. */
 export const isAbsent = (value) => value === null || value === undefined;
 
-/** A count with its digits in groups. Counts above 2^53 come as text. */
+/** A count with its digits in groups of three. The API sends counts above 2^53 as text. */
 export function count(value) {
   if (isAbsent(value)) return ABSENT;
   return String(value).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f");
@@ -17,12 +17,12 @@ export function count(value) {
 
 const LARGE = ["", "k", "M", "G", "T", "P"];
 
-/** A quantity in the decimal multiple that fits: `scaled(1.5e6, "bit/s")` is 1.5 Mbit/s. */
+/** A quantity with a decimal prefix: `scaled(1.5e6, "bit/s")` is 1.5 Mbit/s. */
 export function scaled(value, unit) {
   if (isAbsent(value)) return ABSENT;
   let rest = Number(value);
   let step = 0;
-  // 999.5 would be rounded to a number with a digit more.
+  // 999.5 would be rounded to 1000, which has one digit more.
   while (Math.abs(rest) >= 999.5 && step < LARGE.length - 1) {
     rest /= 1000;
     step += 1;
@@ -38,7 +38,7 @@ function digits(value) {
   return value.toFixed(2).replace(/\.?0+$/, "");
 }
 
-/** A time span from nanoseconds. */
+/** A time span, given in nanoseconds, with a unit from ns to s. */
 export function nanoseconds(ns) {
   if (isAbsent(ns)) return ABSENT;
   for (const [size, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]]) {
@@ -47,7 +47,7 @@ export function nanoseconds(ns) {
   return `${digits(ns)} ns`;
 }
 
-/** `1:02:03.4` from milliseconds. */
+/** A time span, given in milliseconds, as `1:02:03.4`. */
 export function duration(ms) {
   if (isAbsent(ms)) return ABSENT;
   const tenths = Math.floor(ms / 100);
@@ -62,12 +62,12 @@ export function percent(value) {
   return `${value !== 0 && Math.abs(value) < 0.01 ? value.toPrecision(2) : digits(Number(value))} %`;
 }
 
-/** `2026-11-26 08:00:00 UTC`. */
+/** A time, given in ms since 1970, as `2026-11-26 08:00:00 UTC`. */
 export function utc(ms) {
   return isAbsent(ms) ? ABSENT : `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`;
 }
 
-/** The same in the viewer's time zone, with its difference to UTC. */
+/** A time in the time zone of the browser, with its difference to UTC. */
 export function local(ms) {
   if (isAbsent(ms)) return ABSENT;
   const at = new Date(ms);
@@ -78,7 +78,7 @@ export function local(ms) {
   return `${date} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())} (${zone})`;
 }
 
-/** A moment in UTC and in local time. Where local time is UTC, it would say the same twice. */
+/** An element with a time in UTC and in local time; only in UTC if both are the same. */
 export function moment(ms) {
   if (isAbsent(ms)) return el("span", { class: "absent" }, ABSENT);
   const at = new Date(ms);
@@ -86,10 +86,10 @@ export function moment(ms) {
   return el("time", { datetime: at.toISOString(), title: local(ms) }, utc(ms), ...here);
 }
 
-/** The same; a dash if there is none. */
+/** Like `moment`; a dash if the time is absent. */
 export const momentOrDash = (ms) => (isAbsent(ms) ? DASH : moment(ms));
 
-/** The share of a count, by exact counts. */
+/** The share of `part` in `whole`, in percent; an empty text if `whole` is 0. */
 export function share(part, whole) {
   const [a, b] = [Number(part), Number(whole)];
   return b > 0 ? percent((a * 100) / b) : "";
@@ -97,11 +97,11 @@ export function share(part, whole) {
 
 const bitRate = (bits) => scaled(bits, "bit/s");
 
-/** How values of a column are shown, by the word that the server has for it. */
+/** Formatters of values, by the name that the server gives to the format of a column. */
 export const FORMS = {
   text: (text) => text ?? ABSENT, count, percent, time: nanoseconds, bit_rate: bitRate, byte_rate: (bytes) => bitRate(isAbsent(bytes) ? null : bytes * 8),
   frame_rate: (frames) => scaled(frames, "fps"),
 };
 
-/** The class of cells with values in this form. */
+/** The CSS class of cells with values in a format; null for texts and yes/no. */
 export const classOf = (form) => (form === "text" || form === "yes_no" ? null : "number");

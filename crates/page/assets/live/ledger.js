@@ -1,12 +1,13 @@
-// The ledger as a drawing: a trunk of fixed width through our sender, the device and our receiver. What is lost leaves at its place;
-// what the receiver sets aside leaves there. Not to scale: 3 of 10^9 frames would not be seen, so widths follow the logarithm.
+// Draws a ledger (counts of all frames of a run or tap) as a trunk of fixed width through our sender, the device and
+// our receiver. Lost frames leave the trunk as an arrow at the place of the loss, and so do frames that the receiver
+// sets aside. The width of an arrow follows the logarithm of its frames: 3 of 10^9 frames would be invisible to scale.
 
 import { el, setAttribute, setText, svg } from "./dom.js";
 import { count, isAbsent, share } from "./format.js";
 
 const WIDTH = 380;
 const ROW = 31;
-/** Between two boxes, with the lower edge of the first. */
+/** Height between the last row of a box and the next box, including the lower margin of the first box. */
 const GAP = 18;
 const TRUNK_X = 34;
 const TRUNK_WIDTH = 26;
@@ -14,18 +15,19 @@ const LABEL_X = 112;
 
 export const station = (account, name) => ({ station: account, name });
 export const exit = (account, name) => ({ exit: account, name });
-/** Frames that the receiver sets aside: they are of others, or copies, or at a wrong port. */
+/** An exit of frames that were not lost and are not counted: frames of other senders, protocols or runs, and copies. */
 const other = (account, name) => ({ exit: account, name, isOther: true });
 
 /**
- * The steps of a frame of a run. `box`: a heading; with `isCopy` its frames are copies, so a trunk begins there. `station`: an account on
- * the way. `exit`: frames leave; with `isEntry` they join. `isPlace`: the number is one of the places of losses. `isOptional`: not drawn
- * if there is no number.
+ * The steps of a frame of a run. `box`: a heading; with `isCopy` its frames are copies, so a new trunk begins there.
+ * `station`: an account on the way. `exit`: frames leave the trunk; with `isEntry` they join it. `isPlace`: the number
+ * is in `places`, not in `accounts`. `isOptional`: not drawn if the number is undefined. `isLoss`, `isSaid`: part of the
+ * summary for screen readers.
  */
 const STEPS = [
   { box: "Our sender" },
   { ...station("planned", "planned"), isOptional: true },
-  { ...exit("unsent", "not built before the end"), isOptional: true },
+  { ...exit("unsent", "not built before the run ended"), isOptional: true },
   station("built", "built"),
   exit("refused", "refused by the kernel"),
   station("handed_over", "handed over to the kernel"),
@@ -40,25 +42,27 @@ const STEPS = [
   station("arrived", "arrived"),
   exit("ring_dropped", "dropped by our full ring"),
   station("seen", "seen by the receiver"),
-  other("foreign", "of others"),
+  other("foreign", "not from packetrig"),
   other("protocol", "ARP and other protocols"),
   other("other_runs", "of other runs"),
   exit("misdelivered", "of this run, at a wrong port"),
   station("recognised", "recognised"),
   other("duplicate", "copies"),
-  exit("stale", "too late to tell"),
+  exit("stale", "too late to tell from copies"),
   exit("unnumbered", "with a damaged tag"),
   station("counted", "counted"),
 ];
 
-/** Width of an exit in pixels: none for 0, else 3 to 24 by the logarithm. */
+/** Width of an exit, twice that of its line: 0 without frames, otherwise 3 to 24 by the logarithm of their number. */
 function exitWidth(frames) {
   const number = Number(frames);
   return number > 0 ? Math.min(24, 3 + 2.1 * Math.log10(number)) : 0;
 }
 
 export class LedgerDrawing {
-  /** `about`: what a screen reader says first. `id` of the list: drawings on one page need different ones. */
+  /**
+   * `about`: begins the summary for screen readers. `id`: that of the list; drawings on one page need different ids.
+   */
   constructor(steps = STEPS, about = "Ledger of frames", id = "ledger-list") {
     this.steps = steps;
     this.about = about;
@@ -75,8 +79,8 @@ export class LedgerDrawing {
   }
 
   /**
-   * `accounts` by name; `places`: frames lost on the `path` and `in_doubt`, or of a run in progress `path_or_in_doubt` and
-   * `in_flight_or_lost`, null if that is not known; `rates`: texts by name of an account.
+   * Shows new numbers. `accounts`: frames by account. `places`: lost frames, as `path` and `in_doubt`; for a run in
+   * progress as `path_or_in_doubt` and `in_flight_or_lost`, where null is unknown. `rates`: texts by account.
    */
   update(accounts, places, rates = {}) {
     const valueOf = (step) => (step.isPlace ? places : accounts)[step.station ?? step.exit];
@@ -149,7 +153,7 @@ export class LedgerDrawing {
     this.list.replaceChildren(...items);
   }
 
-  /** The pieces of a trunk, each with the stations at its ends. */
+  /** The pieces of a trunk between its stations, each with the stations at its ends. */
   trunkPieces(top, bottom) {
     const stations = this.parts.filter(({ step, y }) => step.station && y > top && y < bottom);
     const cuts = [top, ...stations.map((part) => part.y), bottom];
@@ -181,12 +185,12 @@ function kindWord(step) {
   return step.isOther ? "set aside: " : "leaves: ";
 }
 
-/** The head of an arrow that points out of the flow. */
+/** The path of an arrow head that points out of the trunk. */
 function headPath(x, y) {
   return `M${x - 6} ${y - 6}L${x} ${y}L${x - 6} ${y + 6}`;
 }
 
-/** The head of an arrow that points into the flow. */
+/** The path of an arrow head that points into the trunk. */
 function entryPath(x, y) {
   return `M${x + 6} ${y - 6}L${x} ${y}L${x + 6} ${y + 6}`;
 }
@@ -198,7 +202,7 @@ function drawFlow(part, value) {
   for (const shape of [part.flow.line, part.flow.head]) setAttribute(shape, "class", `${kind}${isUnknown ? " is-absent" : ""}${!isUnknown && Number(value) === 0 ? " is-none" : ""}`);
 }
 
-/** Hatching for what was not measured: absent is not 0. */
+/** Hatching for numbers that were not measured, so that they do not look like 0. */
 function hatching() {
   return svg("defs", {}, svg("pattern", { id: "hatching", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
     svg("line", { class: "hatching", x1: 0, x2: 0, y1: 0, y2: 6 })));

@@ -1,4 +1,4 @@
-// The run in progress: one stream of events, drawn at most once for each frame of the screen.
+// The view of the run in progress. It follows the server's events and draws at most once per screen refresh.
 
 import { configure, follow, post } from "./api.js";
 import { announce, card, el, setText, table } from "./dom.js";
@@ -7,17 +7,17 @@ import { LedgerDrawing } from "./ledger.js";
 import { TimePlot, ratesOf } from "./plot.js";
 import { StreamTable } from "./streams.js";
 
-/** Points of the plots; when they are full, every second one is dropped. */
+/** Maximum number of points of a plot. When it is reached, every second point is dropped. */
 const MAX_POINTS = 2000;
 const SIGNS = { running: "▶", armed: "●", preparing: "…", draining: "…", collecting: "…" };
 
-/** Texts of ports that are more than a value in its form. */
+/** Formatters of port columns for which the formatter of their format is not enough. */
 const PORT_WORDS = {
   location: (location, { node }) => (node && node !== "local" ? `${node}: ${location}` : location),
   link_up: (isUp) => (isUp === null ? ABSENT : isUp ? "✓ up" : "✗ down"),
 };
 
-/** A value of a row; a dot in its name is before a member of a part. */
+/** The value of a column in a row. A dot in the name separates nested members, as in `tx.frames`. */
 const member = (row, name) => name.split(".").reduce((part, key) => part?.[key], row);
 
 /** Cumulative totals over time in bounded memory. */
@@ -70,7 +70,7 @@ class LiveView {
       history: (data) => this.onHistory(data),
       live: (data) => this.onLive(data),
       heartbeat: () => {},
-      stopping: () => this.context.setLink("lost", "✗ The server stops"),
+      stopping: () => this.context.setLink("lost", "✗ The server is stopping"),
     });
   }
 
@@ -90,7 +90,7 @@ class LiveView {
   changeWindow() {
     this.isOtherWindow = true;
     this.follower.changePath(this.path(false));
-    // After a lost connection the history is needed again.
+    // A connection after a lost one needs the history again.
     this.follower.path = this.path(true);
   }
 
@@ -107,17 +107,17 @@ class LiveView {
     this.neighboursBox = el("div");
     this.neighboursCard = card("Neighbours", this.neighboursBox);
     this.lossNote = el("p", { class: "muted", id: "loss-note" });
-    const rates = card("Frame rates", el("figure", {}, this.plots.rates.node, el("figcaption", {}, "Frames per second over all streams, each a mean of one second, by seconds since the first counters")));
-    const gaps = card("Losses seen by receivers", el("figure", {}, this.plots.gaps.node, el("figcaption", {}, "Gaps in the numbers of arriving frames. Frames that are lost at the very end leave no gap; they are in flight or lost until nothing moves.")));
+    const rates = card("Frame rates", el("figure", {}, this.plots.rates.node, el("figcaption", {}, "Frames per second, summed over all streams, as means over about one second. The time axis begins with the first counters.")));
+    const gaps = card("Losses seen by receivers", el("figure", {}, this.plots.gaps.node, el("figcaption", {}, "Gaps in the sequence numbers of received frames. Frames that are lost at the very end leave no gap: they count as in flight or lost until nothing moves.")));
     this.run = el("div", {},
       el("div", { class: "live-grid" },
-        el("div", { class: "stack" }, card("Totals", this.figures, el("p", { class: "muted" }, "Counters of ", this.sampled)), rates, gaps),
+        el("div", { class: "stack" }, card("Totals", this.figures, el("p", { class: "muted" }, "Counters read at ", this.sampled)), rates, gaps),
         card("Where frames went", this.lossNote, this.ledger.figure)),
       card("Streams", this.streams.node), card("Ports", this.portsBox), this.findingsCard, this.neighboursCard);
     this.none = card("No configuration", el("p", {}, this.mayControl
-      ? "This server has no configuration. A script can send one over the OTG API, or you load a JSON file above, under Configuration. Nothing is sent before somebody starts a stream."
+      ? "This server has no configuration. A script can send one over the OTG API, or you can load a JSON file above, under Configuration. packetrig sends nothing before somebody starts a stream."
       : "This server has no configuration now. This page shows the run as soon as there is one."));
-    this.controls = this.mayControl ? this.buildControls() : el("p", { class: "muted" }, "You may look, but not start or stop streams.");
+    this.controls = this.mayControl ? this.buildControls() : el("p", { class: "muted" }, "You may view this run, but not start or stop streams.");
     this.context.place(el("div", { class: "live-title" }, this.title, this.state), this.ended, this.controls, this.none, this.run);
     this.show(false);
   }
@@ -156,7 +156,7 @@ class LiveView {
     await this.attempt(() => configure("{}"), "the run has ended");
   }
 
-  /** Performs a change; shows all problems of a refusal, each on its line. */
+  /** Performs a change. Shows the warnings of the server or, if it refuses the change, all problems. */
   async attempt(change, done) {
     setText(this.problem, "");
     this.controls.setAttribute("aria-busy", "true");
@@ -184,7 +184,7 @@ class LiveView {
     if (state === "open") this.isOtherWindow = false;
   }
 
-  /** With another configuration, all counters and names are new. */
+  /** Forgets totals and selected streams if the configuration is another one: its counters and names are new. */
   noteConfiguration(configuration) {
     if (this.configuration === configuration) return;
     this.configuration = configuration;
@@ -202,7 +202,7 @@ class LiveView {
     this.noteConfiguration(data.configuration);
     if (data.run) this.totals.add(data.run);
     this.latest = data;
-    // One drawing for each frame of the screen, with the newest state: a slow screen skips states.
+    // Draws once per screen refresh, with the newest state, so a slow browser skips states.
     this.frame ??= requestAnimationFrame(() => {
       this.frame = null;
       if (!this.isClosed) this.draw();
@@ -226,15 +226,15 @@ class LiveView {
       return;
     }
     setText(this.title, run.id ? `Run ${run.id}` : "Run");
-    const traffic = run.totals.started > 0 ? `${run.totals.started} streams transmit` : run.totals.paused > 0 ? `${run.totals.paused} streams are paused` : "no stream transmits";
-    setText(this.state, `${SIGNS[run.state] ?? "■"} ${run.state ?? "opening"}: ${traffic}`);
+    const traffic = run.totals.started > 0 ? `streams that transmit: ${run.totals.started}` : run.totals.paused > 0 ? `streams that are paused: ${run.totals.paused}` : "no stream transmits";
+    setText(this.state, `${SIGNS[run.state] ?? "■"} ${run.state ?? "opening"}, ${traffic}`);
     setText(this.ended, run.ended ? `The run has ended: ${run.ended}` : "");
     this.drawFigures(run);
     this.drawPlots();
     this.ledger.update(run.ledger, run.losses);
     setText(this.lossNote, run.losses.in_motion
-      ? "Streams transmit. A frame is lost when a receiver has seen a later one; the others that have not arrived are in flight or lost."
-      : "Nothing moves: what has not arrived is lost. The report tells losses of the path from those in doubt.");
+      ? "Streams transmit. A missing frame is lost if a receiver has seen a later one; the other missing frames are in flight or lost."
+      : "Nothing moves: all missing frames are lost. The report separates losses on the path from losses in doubt.");
     this.drawPorts(run.ports);
     this.streams.update(run.streams);
     this.drawRest(run);
@@ -293,9 +293,9 @@ class LiveView {
   }
 }
 
-/** Shows the run; returns what to call at the end. */
+/** Shows the run in progress. Returns a function that closes the view. */
 export function showLive(context) {
-  if (!context.server.has.live) throw new Error("this server shows no run in progress; packetrig serve does");
+  if (!context.server.has.live) throw new Error("this server shows no run in progress; the page of `packetrig serve` does");
   const view = new LiveView(context);
   return () => view.close();
 }

@@ -1,4 +1,4 @@
-// Traffic logs: what the index of each says. Nothing reads their frames here.
+// The view of traffic logs. It shows what the index of each log says; the capture files are not read.
 
 import { card, el, figures, table } from "./dom.js";
 import { DASH, count, momentOrDash, scaled } from "./format.js";
@@ -6,11 +6,14 @@ import { showPolled } from "./poll.js";
 
 function stateOf(log) {
   if (log.is_growing) return "▶ growing";
-  if (log.ended_ms !== null) return "■ ended in order";
-  return "✗ did not end in order: its process was killed, or another one writes elsewhere";
+  if (log.ended_ms !== null) return "■ ended normally";
+  return "✗ did not end normally: its process was killed, or it runs where this server cannot see it";
 }
 
-/** What a mended file lost is not known, so with one of these the sums are lower bounds. */
+/**
+ * The text of a sum of lost frames. The losses of a file that was mended after a crash are unknown, so a sum with such
+ * a file is a lower bound.
+ */
 function sumText(frames, isLowerBound) {
   const sign = Number(frames) > 0 ? "✗ " : isLowerBound ? "? " : "";
   return `${sign}${isLowerBound ? "at least " : ""}${count(frames)}`;
@@ -39,7 +42,7 @@ function logCard(log) {
     ["Last frame", momentOrDash(log.last_ms)],
     ["Files", count(log.files)],
     ["Files mended after a crash", count(log.mended_files)],
-    ["Files removed for room", count(log.removed_files)],
+    ["Files removed to make room", count(log.removed_files)],
     ["Frames in removed files", count(log.removed_frames)],
   ]), el("h3", { class: "apart" }, "Losses"), lossesOf(log),
   log.newest.length ? el("div", { class: "apart" }, table(`Newest files of ${log.directory}, at most 20`, ["File", "Frames", "Bytes", "Begun", "Ended", "Dropped, frames", "Mended"], log.newest.map(fileRow), [1, 2, 5]))
@@ -47,9 +50,9 @@ function logCard(log) {
 }
 
 function content({ logs }) {
-  const note = el("p", { class: "muted" }, "From the index of each log alone. ", el("code", {}, "packetrig log check DIR"), " reads the files and counts their frames.");
+  const note = el("p", { class: "muted" }, "This page reads only the index of each log. ", el("code", {}, "packetrig log check DIR"), " reads the files and counts their frames.");
   return [note, ...logs.map(logCard)];
 }
 
-/** Shows the logs; returns what ends that. */
+/** Shows the logs. Returns a function that stops the updates. */
 export const showLogs = (context) => showPolled(context, "Logs", "logs", content);

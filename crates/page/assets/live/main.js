@@ -1,4 +1,4 @@
-// The frame of the page: which view an address shows, and what the server has.
+// The outer part of the page: it shows the view that the address names, and links only the views that the server has.
 
 import { get, getText, hasToken } from "./api.js";
 import { announce, el } from "./dom.js";
@@ -11,7 +11,7 @@ import { showProbes } from "./probes.js";
 import { save, showComparison, showResult, showResults } from "./results.js";
 import { showTaps } from "./taps.js";
 
-/** Pages by their name in the address: the part of the server that a page needs, its title, and what shows it. */
+/** Pages by their name in the address. `needs`: the part of the server without which a page is not linked. */
 const PAGES = {
   live: { needs: "live", title: "Live", show: showLive },
   runs: { needs: "results", title: "Results", show: (context, query, id) => (id ? showResult(context, id) : showResults(context, query)) },
@@ -27,10 +27,10 @@ const PAGES = {
 const main = document.getElementById("main");
 const link = document.getElementById("link");
 
-/** What to call before another view is shown. */
+/** Closes the current view; called before another view is shown. */
 let leave = () => {};
 let server = null;
-/** Aborted when another view is shown, so that an answer that comes late is not shown there. */
+/** Aborted when another view is shown, so that the late answer of a call does not appear in that view. */
 let view = new AbortController();
 
 document.getElementById("skip").addEventListener("click", (event) => {
@@ -38,7 +38,8 @@ document.getElementById("skip").addEventListener("click", (event) => {
   main.focus();
 });
 
-// A browser sends no token with a link, so with a token the description is saved.
+// A browser sends no token when it follows a link. With a token, this script gets the API description and saves
+// it as a file.
 document.querySelector("#pages a[data-page=api]").addEventListener("click", async (event) => {
   if (!hasToken()) return;
   event.preventDefault();
@@ -49,7 +50,7 @@ document.querySelector("#pages a[data-page=api]").addEventListener("click", asyn
   }
 });
 
-/** `#/runs/ID?a=b` as path segments and parameters. */
+/** Splits an address such as `#/runs/ID?a=b` into path segments and parameters. */
 function readAddress() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const segments = path.split("/").filter(Boolean).map(decodeURIComponent);
@@ -70,7 +71,7 @@ function setLink(state, text) {
   link.textContent = text;
 }
 
-/** The first page that this server has. */
+/** The first page of `PAGES` that this server has. */
 function homePage() {
   return Object.keys(PAGES).find((name) => server.has[PAGES[name].needs]) ?? "runs";
 }
@@ -91,9 +92,9 @@ async function show() {
     page = segments[0] ?? homePage();
     markPage(page);
     if (!Object.hasOwn(PAGES, page)) throw new Error(`there is no page called ${page}`);
-    // What is to be called before the next page.
+    // The function that closes this view.
     const shown = await PAGES[page].show(context, query, segments[1]);
-    // The user may have gone on while it was loading.
+    // The user may have opened another view while this one was loading.
     if (isCurrent()) leave = shown;
     else shown();
   } catch (error) {
@@ -104,11 +105,11 @@ async function show() {
 
 const titleOf = (page) => (Object.hasOwn(PAGES, page) ? PAGES[page].title : "No such page");
 
-/** What failed, and what to do. */
+/** A heading, a card with the cause of a failure, and a button to try again. */
 function problem(title, error) {
   const lines = String(error.message ?? error).split("\n");
   const retry = el("button", { type: "button", onclick: () => begin() }, "Try again");
-  return [el("h1", {}, title), el("section", { class: "card", role: "alert" }, el("h2", {}, "This could not be loaded"), lines.map((line) => el("p", {}, line)), retry)];
+  return [el("h1", {}, title), el("section", { class: "card", role: "alert" }, el("h2", {}, "This page could not be loaded"), lines.map((line) => el("p", {}, line)), retry)];
 }
 
 async function begin() {

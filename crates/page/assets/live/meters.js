@@ -1,4 +1,5 @@
-// What meters know of their own losses: their ledgers, in the order in which packets pass.
+// Losses of flow records: packets that were lost before the meters, and the ledger of each meter with its accounts in
+// the order in which packets pass them.
 
 import { card, el, table } from "./dom.js";
 import { count, isAbsent, moment } from "./format.js";
@@ -19,7 +20,7 @@ const ROWS = [
   ["waiting to be sent", (ledger) => ledger.export.waiting.packets],
   ["sent", (ledger) => ledger.export.sent.packets],
 ];
-/** Ignored packets come after those that the parser saw. */
+/** Index of the row "seen by the parser"; the rows of ignored packets follow it. */
 const SEEN = 4;
 
 function ledgerTable(meter) {
@@ -29,7 +30,10 @@ function ledgerTable(meter) {
   return table(`Packets of ${meter.exporter}`, ["Account", "Packets"], rows, [1]);
 }
 
-/** Packets that are in no record although the meter was there, as far as that is known. Counts above 2^53 are text. */
+/**
+ * Packets that are in no record because the meter lost them, as far as this is known. The API sends counts
+ * above 2^53 as text.
+ */
 function lossesOf({ capture, packets, export: sent }) {
   return [capture.driver_dropped ?? 0, capture.ring_dropped, packets.untracked, sent.queue_dropped.packets, sent.refused.packets].reduce((sum, one) => sum + BigInt(one), 0n);
 }
@@ -37,22 +41,22 @@ function lossesOf({ capture, packets, export: sent }) {
 function lossText(ledger) {
   const lost = lossesOf(ledger);
   const isKnown = !isAbsent(ledger.capture.driver_dropped);
-  if (lost > 0n) return isKnown ? `✗ ${count(lost)} packets were lost in this meter.` : `✗ At least ${count(lost)} packets were lost in this meter; drops of the driver were not measured.`;
+  if (lost > 0n) return isKnown ? `✗ Packets lost in this meter: ${count(lost)}.` : `✗ Packets lost in this meter: at least ${count(lost)}; drops of the driver were not measured.`;
   return isKnown ? "✓ No packet was lost in this meter." : "? No known loss; drops of the driver were not measured.";
 }
 
 function meterPart(meter) {
-  return el("div", { class: "apart" }, el("h3", {}, meter.exporter), el("p", {}, lossText(meter.ledger), " Ledger of ", moment(meter.at_ms)),
+  return el("div", { class: "apart" }, el("h3", {}, meter.exporter), el("p", {}, lossText(meter.ledger), " Ledger written at ", moment(meter.at_ms)),
     meter.imbalances.length ? el("ul", { class: "problem", "aria-label": "What does not add up" }, meter.imbalances.map((text) => el("li", {}, `✗ ${text}`))) : "",
     el("details", {}, el("summary", {}, "Ledger: where its packets went"), ledgerTable(meter)));
 }
 
-/** What is known of losses; nothing if there are neither records nor meters. */
+/** The card about losses; no card if there are neither records nor meters. */
 export function meterCards(totals) {
   if (Number(totals.records) === 0 && !totals.meters.length) return [];
-  const doubt = Number(totals.records_with_loss) > 0 ? `✗ ${count(totals.records_with_loss)} of ${count(totals.records)} records are of flows during which packets were lost before the meter.`
-    : "✓ No record is of a flow during which packets were lost before the meter.";
-  const merged = Number(totals.records_with_merges) > 0 ? el("p", {}, `✗ ${count(totals.records_with_merges)} of ${count(totals.records)} records have packets that were merged before the meter and count as one.`) : "";
-  const sampled = Number(totals.sampled_records) > 0 ? el("p", {}, `? ${count(totals.sampled_records)} of ${count(totals.records)} records are of sampled packets: sums count the metered packets, and are not multiplied by the sampling interval.`) : "";
-  return [card("Losses", el("p", {}, doubt), merged, sampled, totals.meters.length ? totals.meters.map(meterPart) : el("p", {}, "No meter has written its ledger here."))];
+  const doubt = Number(totals.records_with_loss) > 0 ? `✗ Records of flows during which packets were lost before they reached the meter: ${count(totals.records_with_loss)} of ${count(totals.records)}.`
+    : "✓ During none of these flows were packets lost before they reached the meter.";
+  const merged = Number(totals.records_with_merges) > 0 ? el("p", {}, `✗ Records with packets that were merged before they reached the meter: ${count(totals.records_with_merges)} of ${count(totals.records)}. Merged packets count as one, so the counts of these records are too low.`) : "";
+  const sampled = Number(totals.sampled_records) > 0 ? el("p", {}, `? Records of sampled packets: ${count(totals.sampled_records)} of ${count(totals.records)}. Sums count only the metered packets; they are not multiplied by the sampling interval.`) : "";
+  return [card("Losses", el("p", {}, doubt), merged, sampled, totals.meters.length ? totals.meters.map(meterPart) : el("p", {}, "No meter has written a ledger into these directories."))];
 }

@@ -1,10 +1,11 @@
-// The nodes of a fleet, as `fleet up` last heard them. Nothing is sent to a node.
+// The view of a fleet's nodes. It shows what the nodes last told `packetrig fleet up`, which writes this to a file. The
+// server sends nothing to a node for this view.
 
 import { card, el, table } from "./dom.js";
 import { ABSENT, DASH, count, moment, nanoseconds, scaled } from "./format.js";
 import { showPolled } from "./poll.js";
 
-/** Older than this, the file of `fleet up` is no news. */
+/** Age from which the file of `fleet up` counts as old. */
 const STALE_MS = 30000;
 
 const PRESENCE = { fresh: "✓ heard", suspect: "? late", lost: "✗ lost" };
@@ -27,8 +28,8 @@ function portOf(port) {
 
 function doubtsOf(node) {
   const texts = [...node.hello.troubles];
-  if (node.skew) texts.push(`its protocol ${node.skew.node.major}.${node.skew.node.minor} does not fit ours`);
-  if (node.restarts) texts.push(`${node.restarts} restarts`);
+  if (node.skew) texts.push(`its protocol version ${node.skew.node.major}.${node.skew.node.minor} is not compatible with ours`);
+  if (node.restarts) texts.push(`restarts: ${node.restarts}`);
   return texts.length ? el("ul", {}, texts.map((text) => el("li", {}, text))) : "none";
 }
 
@@ -37,20 +38,20 @@ function nodeRow(node) {
   const labels = [...node.hello.labels, ...node.operator_labels];
   return [node.node, `${PRESENCE[String(node.presence).toLowerCase()] ?? node.presence}, ${nanoseconds(node.silent)} ago`, workOf(node), clockOf(node.hello.clock),
     node.hello.version, el("ul", { class: "plain" }, node.hello.ports.map(portOf)), doubtsOf(node), scaled(node.hello.disk_free, "B"),
-    waiting ? `${count(waiting)} segments wait` : DASH, labels.join(", ") || DASH];
+    waiting ? `waiting segments: ${count(waiting)}` : DASH, labels.join(", ") || DASH];
 }
 
 function content(data) {
-  const header = ["Node", "Presence", "Work and lease", "Clock", "Version", "Ports", "Doubt", "Free disk", "Results", "Labels"];
+  const header = ["Node", "Presence", "Work and lease", "Clock", "Version", "Ports", "Doubts", "Free disk", "Results", "Labels"];
   const rows = data.nodes.map(nodeRow);
   for (const node of data.never_heard) rows.push([node, "✗ never heard", ...Array(header.length - 2).fill(DASH)]);
   const age = data.heard_ms_ago;
-  const note = age === null ? [el("code", {}, "packetrig fleet up"), " has not written what it heard: it does not run, or has just begun."]
-    : age > STALE_MS ? `✗ fleet up has not listened for ${nanoseconds(age * 1e6)}, so this is old.` : `✓ heard ${nanoseconds(age * 1e6)} ago`;
+  const note = age === null ? [el("code", {}, "packetrig fleet up"), " has not written its list of nodes: it is not running, or has just started."]
+    : age > STALE_MS ? `✗ fleet up has not updated this list for ${nanoseconds(age * 1e6)}, so it is old.` : `✓ updated ${nanoseconds(age * 1e6)} ago`;
   const server = data.server === null ? ABSENT : data.server.failure ? `✗ ${data.server.failure}` : `✓ works, ${scaled(data.server.disk_free_bytes, "B")} free`;
   return [card("Fleet", el("p", { role: "status" }, note), el("p", {}, `Message server: ${server}`),
-    rows.length ? table("Nodes of the fleet", header, rows, [7]) : el("p", {}, "No node has joined yet. ", el("code", {}, "packetrig fleet invite"), " prints a line with which one joins."))];
+    rows.length ? table("Nodes of the fleet", header, rows, [7]) : el("p", {}, "No node has joined yet. ", el("code", {}, "packetrig fleet invite"), " prints a line with which a node can join."))];
 }
 
-/** Shows the nodes; returns what ends that. */
+/** Shows the nodes. Returns a function that stops the updates. */
 export const showNodes = (context) => showPolled(context, "Nodes", "nodes", content);

@@ -1,5 +1,5 @@
-// Lines over time as SVG. The y axis begins at 0, so that noise does not look like drama. Series differ by colour, by dashes and by a
-// label at their end.
+// Draws lines over time as SVG. The y axis always contains 0, so that small variations do not look large. Series differ
+// in colour, in dashes and in the label at their end.
 
 import { setAttribute, setText, svg } from "./dom.js";
 
@@ -7,21 +7,21 @@ const MARGIN = { left: 72, right: 84, top: 14, bottom: 34 };
 const HEIGHT = 230;
 const DASHES = ["", "7 4", "2 3"];
 
-/** A step of 1, 2 or 5 times a power of ten, for about `parts` parts of `most`. */
+/** The step of an axis: 1, 2 or 5 times a power of ten, so that `most` has at most about `parts` steps. */
 function niceStep(most, parts) {
   const rough = Math.max(most, Number.MIN_VALUE) / parts;
   const power = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough * 0.999);
 }
 
-/** Steps of clock times, in seconds. */
+/** Steps of an axis of clock times, in seconds. */
 const CLOCK_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 
 function clockStep(span, parts) {
   return CLOCK_STEPS.find((step) => step >= span / parts) ?? Math.ceil(span / parts / 86400) * 86400;
 }
 
-/** `08:00:05` or, if days matter, `11-26 08:00`, in UTC. */
+/** A clock time in UTC as `08:00:05`, or as `11-26 08:00` if the axis is longer than a day. */
 function clockText(seconds, span) {
   const text = new Date(seconds * 1000).toISOString();
   return span > 86400 ? text.slice(5, 16).replace("T", " ") : text.slice(11, 19);
@@ -29,8 +29,9 @@ function clockText(seconds, span) {
 
 export class TimePlot {
   /**
-   * `names` of the series; `format` turns a value into text with its unit; `label` is what a screen reader says first. With `isClock`,
-   * the time axis has clock times instead of seconds since the start. With `hasDots`, each value has a dot: for few values, which may stand alone.
+   * `label`: begins the summary for screen readers. `names`: those of the series. `format`: formats a value with its
+   * unit. With `isClock`, the time axis has clock times instead of seconds since the start. With `hasDots`, each value
+   * has a dot, because a single value between two gaps makes no line.
    */
   constructor(label, names, format, isClock = false, hasDots = false) {
     this.label = label;
@@ -145,10 +146,13 @@ function path(x, values, toX, toY) {
   return text;
 }
 
-/** Rates are means over about this long: counters of sender and receiver are not read at the same instant. */
+/**
+ * Length of the window over which a rate is a mean. In a shorter one the rates of sender and receiver would differ too
+ * much, because their counters are not read at the same instant.
+ */
 const WINDOW_MS = 1000;
 
-/** Rates from cumulative points: x is the end of each window in seconds, values are per second. */
+/** Computes rates from cumulative counts. `x`: end of each window in seconds; `values`: rates per second. */
 export function ratesOf(elapsedMs, counts) {
   const x = [];
   const values = [];

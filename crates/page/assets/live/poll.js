@@ -6,8 +6,8 @@ import { el, morphChildren } from "./dom.js";
 const PERIOD_MS = 2000;
 
 /**
- * Calls `refresh` again and again, `periodMs` after its last call has ended, so that calls never overlap. Not while the tab is hidden.
- * Returns what ends that.
+ * Calls `refresh` repeatedly while the tab is visible. A call begins `periodMs` after the last one has ended, so calls
+ * never overlap. Returns a function that stops the calls.
  */
 export function poll(context, refresh, periodMs = PERIOD_MS) {
   const again = async () => {
@@ -25,7 +25,10 @@ export function poll(context, refresh, periodMs = PERIOD_MS) {
   return () => clearTimeout(timer);
 }
 
-/** Shows what `content` makes of the answer of a call, and renews it; returns what ends that. */
+/**
+ * Shows a view that `content` builds from the answer of the call `path`, and updates it. Returns a function
+ * that stops the updates.
+ */
 export async function showPolled(context, title, path, content) {
   const place = el("div");
   const refresh = async () => {

@@ -1,17 +1,18 @@
-// All pairs of a run with probes: a grid of buttons that choose the pair, or a select if there are too many ends.
+// All pairs of a run with probes as a grid of buttons, or as a select if there are too many ends. The user chooses the
+// pair that is shown over time.
 
 import { el, field, option, tableBox } from "./dom.js";
 import { CELLS, cellOf, hasDirections, isPair, meaningOf, pairName } from "./probevalues.js";
 
-/** With more ends, there is no grid. */
+/** Maximum number of ends of a grid; with more ends there is a select. */
 const MAX_ENDS = 40;
 
-/** The ends of all lines, senders first and in the order of the plan: an end has the same position in rows and columns. */
+/** The ends of all lines: senders first, in plan order, so that rows and columns have the same order. */
 function endsOf(lines) {
   return [...new Set([...lines.map((line) => line.from), ...lines.map((line) => line.to)])];
 }
 
-/** Lines by their ends; usually one, several if only their targets differ. */
+/** Groups lines by their two ends. A group usually has one line; it has several if only their targets differ. */
 function linesByPair(lines) {
   const cells = new Map();
   for (const line of lines) {
@@ -51,15 +52,15 @@ function pairSelect(probes, question, ends) {
       probes.lines.map((line, index) => option(index, line.target ? `${pairName(line)} (${line.target})` : pairName(line), chosen))), { kind: "controls" })];
 }
 
-/** What cells show can be chosen if both directions were measured. */
+/** A select of what the cells show; empty if the method does not measure both directions. */
 function cellSelect(probes, question) {
   if (!hasDirections(probes.method)) return [];
   return [field("Cells show", el("select", { id: "probe-cell" }, Object.entries(CELLS).map(([value, text]) => option(value, text, question.cell))), { kind: "controls" })];
 }
 
-/** All pairs of the newest run. */
+/** The grid of the pairs of the newest run, or the select if there are too many ends. */
 export function allPairs(probes, question) {
   const ends = endsOf(probes.lines).length;
   if (ends > MAX_ENDS) return pairSelect(probes, question, ends);
-  return [...cellSelect(probes, question), el("p", { class: "muted" }, `${meaningOf(probes.method, question.cell)} A dash marks a pair that is not in the plan. A cell chooses the pair that is shown over time.`), grid(probes, question)];
+  return [...cellSelect(probes, question), el("p", { class: "muted" }, `${meaningOf(probes.method, question.cell)} A dash marks a pair that is not in the plan. Click a cell to show its pair over time.`), grid(probes, question)];
 }

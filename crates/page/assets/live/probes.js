@@ -1,4 +1,5 @@
-// What runs with probes have measured: all pairs of the newest run of a measurement, and one pair over its runs.
+// The view of runs with probes. A measurement is the runs of one plan. The view shows all pairs of its newest run, and
+// one pair over its runs.
 
 import { Refusal, get, hasToken } from "./api.js";
 import { announce, card, el, field, figures, morphChildren, option, verdict } from "./dom.js";
@@ -10,21 +11,26 @@ import { CELLS, KeptProbes, isPair, pairName } from "./probevalues.js";
 import { resultAddress } from "./results.js";
 
 const PERIOD_MS = 10000;
-/** Results of the list among which measurements are looked for. */
+/** Number of newest results in which the page looks for measurements. */
 const MAX_LISTED = 200;
 const USUAL_RUNS = 20;
 const MAX_RUNS = 100;
-/** Runs without streams can be without probes, too. So many plans are tried for a first measurement. */
+/** Number of plans that are tried to find a first measurement: a run without streams may have no probes either. */
 const MAX_TRIED = 10;
-/** More than a view shows, so that a new run does not push out one that is shown. */
+/**
+ * Maximum number of runs in `kept`. It is above `MAX_RUNS`, so that a new run does not push out a run that is shown.
+ */
 const MAX_KEPT = 120;
 
-/** Probes of runs, the least recently used first. They stay while the user looks at other pages. */
+/** Cached probes of runs, the least recently used first. The cache is kept while the user looks at other pages. */
 const kept = new Map();
-/** Methods by plan; null if the plan has no probes. */
+/** Probe method of each plan, by SHA-256 of the plan; null if its runs have no probes. */
 const methods = new Map();
 
-/** The probes of a run, null if it has none. A result that comes late completes a report, so the verdict and the end count as well. */
+/**
+ * Gets the probes of a run; null if it has none. The cache key contains verdict and outcome, because a late result of a
+ * node changes the report.
+ */
 async function probesOf(run, signal) {
   const key = JSON.stringify([run.id, run.verdict, run.outcome]);
   let probes = kept.get(key);
@@ -39,7 +45,9 @@ async function probesOf(run, signal) {
   return probes;
 }
 
-/** The same in a row. A report that is gone or cannot be read is a problem of that run only. */
+/**
+ * Gets the row of a run. A report that is missing or unreadable becomes the problem of this row; the others are shown.
+ */
 async function loadRun(run, signal) {
   try {
     const probes = await probesOf(run, signal);
@@ -52,7 +60,7 @@ async function loadRun(run, signal) {
 
 const ofProbes = (page) => page.results.filter((run) => run.kind === "run" && Number(run.streams) === 0 && run.plan_sha256);
 
-/** Distinct plans, that of the newest run first. */
+/** Groups runs by plan, the plan of the newest run first. Plans that are known to have no probes are left out. */
 function measurementsOf(runs) {
   const plans = new Map();
   for (const run of runs) {
@@ -85,7 +93,7 @@ function addressOf({ plan, most, cell, pair }) {
   return `#/probes?${next}`;
 }
 
-/** The pair of a line. The target belongs to it only if several lines have the same ends. */
+/** The pair of a line. It has a target only if several lines have the same ends. */
 function pairOf(lines, line) {
   const pair = { from: line.from, to: line.to, target: null };
   return lines.filter((one) => isPair(one, pair)).length > 1 ? { ...pair, target: line.target } : pair;
@@ -104,7 +112,7 @@ class ProbeView {
     this.node = el("div", {}, this.choice, this.newest, this.times.node);
   }
 
-  /** A change of one of the selects. */
+  /** Applies a change of one of the selects. */
   choose(input) {
     if (input.id === "probe-plan") location.hash = addressOf({ ...this.question, plan: input.value, pair: null });
     if (input.id === "probe-most") location.hash = addressOf({ ...this.question, most: Number(input.value) });
@@ -122,14 +130,17 @@ class ProbeView {
     announce(`${pairName({ from, to })} is shown over time`);
   }
 
-  /** Without a new view, so that the focus stays. */
+  /** Changes the question and the address without building a new view, so that the focus stays. */
   change(part) {
     Object.assign(this.question, part);
     history.pushState(null, "", addressOf(this.question));
     this.draw();
   }
 
-  /** Asks for the list, and for the reports that are not known yet, one after the other. False if there is no measurement. */
+  /**
+   * Gets the list of results, then each report that is not cached, one after the other. False if
+   * there is no measurement.
+   */
   async refresh() {
     const { signal } = this.context;
     const listed = ofProbes(await get(`runs?kind=run&most=${MAX_LISTED}`, signal));
@@ -138,7 +149,7 @@ class ProbeView {
     const page = await get(`runs?${new URLSearchParams({ kind: "run", plan: this.question.plan, most: this.question.most })}`, signal);
     this.matching = page.matching;
     this.listed = listed;
-    // The address may have the beginning of a hash only.
+    // The address may contain only the first characters of the plan's hash.
     this.question.plan = page.results[0]?.plan_sha256 ?? this.question.plan;
     await this.load(ofProbes(page).filter((run) => run.plan_sha256 === this.question.plan));
     return true;
@@ -157,11 +168,11 @@ class ProbeView {
     for (const run of runs) {
       this.times.progress.textContent = `Reading reports: ${rows.length + 1} of ${runs.length}`;
       rows.push(await loadRun(run, this.context.signal));
-      // The newest run is shown before all others are there.
+      // The newest run is shown before the other reports are read.
       if (rows.length === 1 && this.rows[0]?.run.id !== run.id) this.draw(rows);
     }
     this.draw(rows);
-    this.times.progress.textContent = `${count(rows.length)} of ${count(this.matching)} runs, the newest`;
+    this.times.progress.textContent = `The newest ${count(rows.length)} of ${count(this.matching)} runs`;
   }
 
   draw(rows = this.rows) {
@@ -172,8 +183,8 @@ class ProbeView {
     morphChildren(this.choice, this.choices());
     if (this.lines.length) this.question.pair ??= pairOf(this.lines, this.lines.find((line) => line.found) ?? this.lines[0]);
     this.times.node.hidden = !this.question.pair;
-    morphChildren(this.newest, [first ? this.newestCard(first) : card("No run", el("p", {}, "No run of this plan was kept."))]);
-    // Shown as soon as there is something, while more is read.
+    morphChildren(this.newest, [first ? this.newestCard(first) : card("No run", el("p", {}, "No run of this plan is stored."))]);
+    // The view appears after the first report, while the others are read.
     if (!this.node.isConnected) this.context.place(el("h1", {}, "Probes"), this.node);
     if (this.question.pair) this.times.update(this.question.pair, rows);
   }
@@ -186,12 +197,13 @@ class ProbeView {
     const counts = [...new Set([5, USUAL_RUNS, 50, MAX_RUNS, most])].sort((a, b) => a - b);
     const measurement = el("select", { id: "probe-plan" }, all.map((one) => option(one.plan, measurementText(one), plan)));
     const newest = el("select", { id: "probe-most" }, counts.map((number) => option(number, String(number), most)));
-    return [field("Measurement (runs of the same plan)", measurement, { kind: "wide" }), field("Newest runs over time", newest)];
+    return [field("Measurement (runs of the same plan)", measurement, { kind: "wide" }), field("Newest runs to show over time", newest)];
   }
 
   newestCard({ run, probes, problem }) {
     const links = el("p", { class: "controls apart" }, el("a", { href: resultAddress(run.id) }, "Result"),
-      // A browser sends no token with a link; the page of the result saves the report then.
+      // A browser sends no token when it follows a link, so there is no link with a token. The page of the result
+      // can save the report.
       hasToken() ? "" : el("a", { href: `../api/v1/runs/${encodeURIComponent(run.id)}/report.html` }, "Report as a page"));
     const facts = figures([
       ["Run", run.id],
@@ -213,10 +225,13 @@ class ProbeView {
 }
 
 function emptyCard() {
-  return card("No probes", el("p", {}, "No probes were kept yet. ", el("code", {}, "packetrig fleet probe"), " measures between the nodes of a fleet."));
+  return card("No probes", el("p", {}, "No run with probes is stored yet. ", el("code", {}, "packetrig fleet probe"), " measures between the nodes of a fleet."));
 }
 
-/** Shows the measurement that the address asks for, and looks for new runs every ten seconds; returns what ends that. */
+/**
+ * Shows the measurement that the address asks for, and looks for new runs every ten seconds. Returns a
+ * function that stops this.
+ */
 export async function showProbes(context, query) {
   const view = new ProbeView(context, readQuestion(query));
   context.signal.addEventListener("abort", () => view.close());

@@ -1,4 +1,4 @@
-// One pair over the runs of a measurement: drawings, and the same as a table.
+// One pair over the runs of a measurement: drawings, and a table with all values.
 
 import { card, el, morphChildren, table, verdict } from "./dom.js";
 import { DASH, count, moment, nanoseconds, percent, scaled } from "./format.js";
@@ -10,11 +10,14 @@ const bits = (value) => scaled(value, "bit/s");
 const time = (of, figure) => (found) => found[of]?.[figure] ?? null;
 const rate = (figure) => (found) => found.capacity?.rate?.[figure] ?? null;
 
-/** A drawing: title, names of its series, how a value becomes text, what each series shows of findings, and what the drawing means. */
+/**
+ * The drawings: `names` of the series, `text` formats a value, `of` has for each series a function that reads its value
+ * from the findings of a pair, `says` is the caption.
+ */
 const DRAWINGS = [
   { title: "Round trip", names: ["p50", "p99"], text: nanoseconds, of: [time("round_trip", "p50_ns"), time("round_trip", "p99_ns")], says: "Median and 99th percentile of each run" },
   { title: "One-way delay", names: ["there", "back"], text: nanoseconds, of: [time("delay_there", "p50_ns"), time("delay_back", "p50_ns")], says: "Median of each run; the table has the bounds" },
-  { title: "Loss by direction", names: ["there", "back"], text: percent, of: [(found) => lossOf(found, "there"), (found) => lossOf(found, "back")], says: "Share of what was sent that way, in each run" },
+  { title: "Loss by direction", names: ["there", "back"], text: percent, of: [(found) => lossOf(found, "there"), (found) => lossOf(found, "back")], says: "Share of the packets sent in that direction that were lost, in each run" },
   { title: "Without an answer", names: ["lost"], text: percent, of: [unansweredOf], says: "Share of the sent probes that were lost there or back, or refused" },
   { title: "Capacity", names: ["rate", "low", "high"], text: bits, of: [rate("bits_per_s"), rate("low"), rate("high")], says: "Rate of the narrowest link on the way there, in bits of frames, and its range" },
 ];
@@ -29,7 +32,9 @@ const lossText = (name, way) => (found) => {
 };
 const CLOCKS = { one: "one clock", fleet: "the fleet's comparison", exchanges: "the probes' own comparison" };
 const timeColumns = (title, of) => [[`${title} p50`, ns(of, "p50_ns")], [`${title} p99`, ns(of, "p99_ns")], [`${title} max`, ns(of, "max_ns")], [`${title} bound`, boundOf(of)]];
-/** Columns of the table: a heading, and what gives a text or null. Columns without any text are left out. */
+/**
+ * Columns of the table: a heading, and a function that returns a text or null. A column without any text is left out.
+ */
 const COLUMNS = [
   ["Sent, probes", (found) => count(found.counts.sent)],
   ["Answered, probes", counted("answered")],
@@ -53,7 +58,7 @@ const COLUMNS = [
   ["Uncertain, probes", exception("doubtful")],
 ];
 
-/** Why a run has nothing of a pair. */
+/** How the pair ended in a run, or why the run has no values of it. */
 function outcome(row) {
   if (row.problem) return `✗ ${row.problem}`;
   if (!row.line) return "? missing: the report has no such pair";
@@ -66,12 +71,12 @@ function runTable(rows) {
   const header = ["Run", "Started", "Verdict of the run", "Outcome of the pair", ...shown.map((index) => COLUMNS[index][0])];
   const cells = rows.map(({ run, ...row }, place) => [el("a", { href: resultAddress(run.id) }, run.id), moment(run.started_ms), verdict(run.verdict),
     outcome(row), ...shown.map((index) => texts[place][index] ?? DASH)]);
-  const node = table("Runs, the newest first. A dash was not measured or is not known.", header, cells, shown.map((_, index) => index + 4));
+  const node = table("Runs, the newest first. A dash stands for a value that was not measured or is unknown.", header, cells, shown.map((_, index) => index + 4));
   node.querySelector("table").id = "probe-runs";
   return node;
 }
 
-/** Drawings of the chosen pair. They stay when the pair changes. */
+/** Drawings and table of the chosen pair. Another pair is shown in the same elements. */
 export class ProbeTimes {
   constructor() {
     this.heading = el("h2", { id: "probe-pair" });
@@ -89,7 +94,7 @@ export class ProbeTimes {
       el("div", { class: "card" }, el("details", {}, el("summary", {}, "The same as a table, with all values"), this.rows)));
   }
 
-  /** `runs`: the newest first, each with its row of the list, and its probes or the problem of getting them. */
+  /** `runs`: the newest first; each has `run`, its row in the list of results, and `probes` or a `problem`. */
   update(pair, runs) {
     this.heading.textContent = `${pairName(pair)}${pair.target ? ` at ${pair.target}` : ""} over time`;
     const rows = runs.map((row) => ({ ...row, line: row.probes?.find(pair) }));
@@ -100,7 +105,7 @@ export class ProbeTimes {
       node.hidden = !series.some((values) => values.some((value) => value !== null));
       plot.update(seconds, series);
     }
-    // With both directions, the loss of any way has nothing new.
+    // If the loss of each direction is drawn, the loss of both together adds nothing.
     const [, , byDirection, any] = this.drawings;
     any.node.hidden ||= !byDirection.node.hidden || rows.every(({ probes }) => probes?.method === "send");
     this.nothing.hidden = this.drawings.some(({ node }) => !node.hidden);

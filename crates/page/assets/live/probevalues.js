@@ -1,9 +1,10 @@
-// What probes between two ends have measured, as numbers and words. The report page uses the same words (crates/page/src/report/probe_grid.rs).
+// Results of probes between two ends, as numbers and words. The report page uses
+// the same words (crates/page/src/report/probe_grid.rs).
 
 import { el } from "./dom.js";
 import { count, isAbsent, nanoseconds, percent, scaled } from "./format.js";
 
-/** Methods whose far ends are nodes of the fleet that answer. */
+/** Methods whose probes are answered by packetrig on a node, which reports its own counts. */
 const WITH_REFLECTORS = ["oneway", "stamp", "capacity"];
 /** What a cell can show if both directions were measured. */
 export const CELLS = { there: "Delay there", back: "Delay back", lost_there: "Loss there", lost_back: "Loss back", round: "Round trip" };
@@ -12,7 +13,7 @@ export const hasDirections = (method) => method === "oneway" || method === "stam
 export const pairName = (pair) => `${pair.from} → ${pair.to}`;
 export const isPair = (line, pair) => line.from === pair.from && line.to === pair.to && (!pair.target || line.target === pair.target);
 
-/** The figures of a line that the page shows, by their place in `found`. */
+/** The numbers of a line that the page shows, by their path in `found`. */
 const FIGURES = [
   ...["planned", "sent", "answered", "lost", "refused", "duplicates", "reordered", "corrupted", "doubtful"].map((name) => ["counts", name]),
   ["lost_there"],
@@ -25,7 +26,7 @@ const FIGURES = [
   ...["bits_per_s", "low", "high"].map((name) => ["capacity", "rate", name]),
 ];
 
-/** The words of a line, without its figures. Most lines of a run have the same ones. */
+/** The members of a line that are not numbers. They are equal in most lines of a run. */
 function wordsOf({ missing, found }) {
   if (!found) return { missing };
   const { end, clocks, far_end_reported, capacity } = found;
@@ -37,7 +38,7 @@ function setFigure(found, path, value) {
   holder[path[path.length - 1]] = value;
 }
 
-/** Ends of the lines that came last. Runs of one plan have the same ones and share them. */
+/** Ends of the lines of the run that was read last. Runs of one plan have equal ends, so they share this array. */
 let shared = { text: "", ends: [] };
 
 function sharedEnds(lines) {
@@ -47,13 +48,16 @@ function sharedEnds(lines) {
   return shared.ends;
 }
 
-/** Each text once in memory. */
+/** Replaces equal texts by the same string object, to save memory. */
 function uniqueTexts(texts) {
   const known = new Map(texts.map((text) => [text, text]));
   return texts.map((text) => known.get(text));
 }
 
-/** What the page shows of the probes of a run, in about a sixth of the memory of the report: a fleet of 40 nodes has 1560 lines in each run. */
+/**
+ * The part of a run's probes that the page shows. It needs about a sixth of the memory of the report: a run of 40
+ * nodes has 1560 lines.
+ */
 export class KeptProbes {
   constructor({ method, lines }) {
     this.method = method;
@@ -64,7 +68,7 @@ export class KeptProbes {
       .filter(({ values }) => values.some((value) => !Number.isNaN(value)));
   }
 
-  /** The line as the report has it; what was not measured is absent. */
+  /** Builds a line in the format of the report. A value that was not measured is absent. */
   line(index) {
     const { missing, found } = JSON.parse(this.words[index]);
     if (found) {
@@ -79,7 +83,7 @@ export class KeptProbes {
     return index === -1 ? undefined : this.line(index);
   }
 
-  /** All lines. */
+  /** All lines, in the order of the report. */
   lines() {
     return this.ends.map((_, index) => this.line(index));
   }
@@ -88,14 +92,14 @@ export class KeptProbes {
 const add = (a, b) => Number(a) + Number(b);
 const quotient = (part, whole) => (isAbsent(part) || !(Number(whole) > 0) ? null : (Number(part) * 100) / Number(whole));
 
-/** Lost on one way, in percent of what was sent that way; null if that is not known. */
+/** Loss in one direction, in percent of the packets that were sent in this direction; null if it is unknown. */
 export function lossOf(found, way) {
   if (way === "there") return quotient(found.lost_there, found.counts.sent);
   if (isAbsent(found.lost_back)) return null;
   return quotient(found.lost_back, add(found.counts.answered, found.lost_back));
 }
 
-/** Probes without a sound answer, those included that a host refused, in percent. */
+/** Probes that were lost or that a host refused, in percent of the sent probes. */
 export const unansweredOf = (found) => quotient(add(found.counts.lost, found.counts.refused), found.counts.sent);
 
 const END_WORDS = {
@@ -105,7 +109,7 @@ const END_WORDS = {
   prohibited: "ended early because a host on the path prohibits the probes",
 };
 
-/** How a line ended, and why something is missing. */
+/** Says how a line ended, or why its results are missing. */
 export function outcomeOf(line, method) {
   const { found } = line;
   if (!found) return `missing: ${line.missing ?? "the report does not say why"}`;
@@ -117,7 +121,7 @@ export function outcomeOf(line, method) {
   return method !== "send" && Number(found.counts.answered) === 0 ? "no answer" : "complete";
 }
 
-/** A word in place of a value. */
+/** A word in place of a value. Its sign is ✗ if no probe was answered although the other end worked, otherwise ?. */
 function wordCell(line, method, word) {
   const { found } = line;
   const hasFarEnd = !line.to_node || !WITH_REFLECTORS.includes(method) || found?.far_end_reported;
@@ -127,11 +131,11 @@ function wordCell(line, method, word) {
 
 const median = (times) => (times ? nanoseconds(times.p50_ns) : null);
 const bound = (times) => (times ? `± ${nanoseconds(times.bound_ns)}` : null);
-/** Nothing if nothing was lost. An unknown loss is named: no word would look like none. */
+/** The loss in words; null if nothing was lost. An unknown loss has words, too: no text would look like no loss. */
 const lossWords = (loss) => (loss === null ? "loss unknown" : loss === 0 ? null : `${percent(loss)} lost`);
 const bits = (value) => scaled(value, "bit/s");
 
-/** The value of a line, null if it has none, and short facts beside it. */
+/** An array: the value of a line (null if it has none), then short facts that are shown beside it. */
 function valueOf(found, method, shown) {
   const rate = found.capacity?.rate;
   if (method === "send") return [`${count(found.counts.sent)} sent`, Number(found.counts.sent) < Number(found.counts.planned) ? `of ${count(found.counts.planned)}` : null];
@@ -148,7 +152,7 @@ function valueOf(found, method, shown) {
   }
 }
 
-/** What a cell says of a line: never nothing. */
+/** The content of a cell for a line. It is never empty: that would look like a pair that is not in the plan. */
 export function cellOf(line, method, shown) {
   const { found } = line;
   if (!found) return [wordCell(line, method, "missing")];

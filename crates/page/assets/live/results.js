@@ -1,4 +1,5 @@
-// Past results: the list with its filters, one result, and two side by side. What is shown is in the address, so links keep working.
+// The views of past results: the list with its filters, one result, and two results side by side. The address names
+// what is shown, so links keep working.
 
 import { get, getText, hasToken } from "./api.js";
 import { card, el, field, figures, option, table, verdict } from "./dom.js";
@@ -8,12 +9,12 @@ import { TimePlot } from "./plot.js";
 import { poll } from "./poll.js";
 
 const PAGE_SIZE = 50;
-/** Rows of streams of one result; the file has all. */
+/** Maximum number of streams that are shown of a result; its JSON file has all. */
 const MAX_STREAMS = 100;
 /** The address of a result on this page. */
 export const resultAddress = (id) => `#/runs/${encodeURIComponent(id)}`;
 
-/** Results that are selected to be compared. They stay while the user looks at other pages of the list. */
+/** Results that are selected for a comparison. They stay selected while the user looks at other pages of the list. */
 const selected = new Set();
 
 export async function showResults(context, query) {
@@ -26,7 +27,7 @@ export async function showResults(context, query) {
   let shown = "";
   const refresh = async () => {
     const [page, unfinished] = await Promise.all([get(`runs?${wanted}`), get("unfinished")]);
-    // What the user has focused or selected stays while nothing is new.
+    // Without news the list is not rebuilt, so that focus and selected text stay.
     const key = JSON.stringify([page, unfinished]);
     if (key === shown) return;
     shown = key;
@@ -125,7 +126,8 @@ export async function showResult(context, id) {
     return () => {};
   }
   const title = el("div", { class: "live-title" }, el("h1", {}, `Run ${result.run}`), verdict(verdictWord(result.verdict)));
-  // Probes are no streams: a report of them has no counts of frames, so losses and a ledger would show zeros that nobody measured.
+  // A report of probes has no streams and no counts of frames. Losses and a ledger would show
+  // zeros that nobody measured.
   if (result.probes && !result.streams.length) {
     context.place(title, factsCard(result, download), criteriaCard(result), result.caveats.length ? caveatsCard(result) : "");
     return () => {};
@@ -137,21 +139,27 @@ export async function showResult(context, id) {
   context.place(title, factsCard(result, download),
     el("div", { class: "live-grid" },
       el("div", { class: "stack" }, criteriaCard(result), caveatsCard(result),
-        card("Frame rates", el("figure", {}, plot.node, el("figcaption", {}, "Frames in each whole second; the last second is partial")))),
+        card("Frame rates", el("figure", {}, plot.node, el("figcaption", {}, "Frames in each second; the last second may be incomplete")))),
       card("Where frames went", drawing.figure)),
     streamsCard(result));
   overlay(plot, ["tx", "rx"].map((half) => sumSeries(result.ports.map((port) => port[`${half}_series`]))));
   return () => plot.close();
 }
 
-/** Draws counts per second, each series as long as the longest one. */
+/**
+ * Draws counts per second on one time axis. A second that is missing within a series is 0; after its end,
+ * there is no value.
+ */
 function overlay(plot, series) {
   const length = Math.max(...series.map((counts) => counts.length));
   const seconds = Array.from({ length }, (_, second) => second);
   plot.update(seconds, series.map((counts) => seconds.map((second) => counts[second] ?? (second < counts.length ? 0 : null))));
 }
 
-/** The word of a verdict: results of methods have the word, reports of runs an object with the word and its reasons. */
+/**
+ * The word of a verdict, in capitals. Results of methods have the word; reports of runs have an object
+ * with word and reasons.
+ */
 function verdictWord(value) {
   return String(value?.verdict ?? value ?? "").toUpperCase();
 }
@@ -168,7 +176,10 @@ function sumSeries(series) {
   return sums;
 }
 
-/** The report as a page of its own. A browser sends no token with a link, so with a token it is saved. */
+/**
+ * A link to the report page. A browser sends no token when it follows a link; with a token, a button
+ * saves the page instead.
+ */
 function reportLink(id) {
   const path = `runs/${encodeURIComponent(id)}/report.html`;
   if (!hasToken()) return el("a", { href: `../api/v1/${path}` }, "Report as a page");
@@ -208,7 +219,7 @@ function factsCard(report, download) {
 function criteriaCard(report) {
   const reasons = report.verdict.reasons ?? [];
   const why = reasons.length ? el("ul", {}, reasons.map((text) => el("li", {}, text))) : "";
-  if (!report.judged?.length) return card("Criteria", why, el("p", {}, "This run had no criteria of its own."));
+  if (!report.judged?.length) return card("Criteria", why, el("p", {}, "No criteria were set for this run."));
   return card("Criteria", why, table("What the verdict follows from", ["Criterion", "Limit", "Verdict", "Failed", "Not known", "Judged"],
     report.judged.map((line) => [line.criterion, line.limit, verdict({ pass: "PASS", fail: "FAIL", met: "PASS" }[String(line.result).toLowerCase()] ?? String(line.result).toUpperCase()), count(line.failed), count(line.unknown), count(line.judged)]), [3, 4, 5]));
 }
@@ -224,7 +235,7 @@ function caveatsCard(report) {
 function streamsCard(report) {
   const lost = (stream) => stream.loss?.lost ?? 0;
   const worst = [...report.streams].sort((a, b) => lost(b) - lost(a)).slice(0, MAX_STREAMS);
-  const note = report.streams.length > worst.length ? `The ${worst.length} streams with the largest loss of ${report.streams.length}; the JSON file has all.` : `All ${report.streams.length} streams, the largest loss first.`;
+  const note = report.streams.length > worst.length ? `The ${worst.length} of ${report.streams.length} streams with the largest loss; the JSON file has all.` : `All streams (${report.streams.length}), the largest loss first.`;
   const mean = (stream) => stream.latency?.mean ?? stream.latency?.mean_ns ?? null;
   return card("Streams", table(note, ["Stream", "From", "To", "Sent, frames", "Received, frames", "Lost, frames", "Lost, share", "Mean latency"],
     worst.map((stream) => [stream.name, stream.tx_port, stream.rx_ports.join(", ") || DASH, count(stream.sent?.frames), count(stream.received?.frames),
@@ -253,7 +264,7 @@ export async function showComparison(context, query) {
   context.place(el("h1", {}, "Comparison"),
     card("Two results", figures([["First", title(report.before)], ["Second", title(report.after)]]),
       report.difference ? el("p", { class: "problem" }, `The results are not of the same test: ${report.difference}. Their figures are shown, but not judged.`) : "",
-      areRuns ? el("figure", {}, plot.node, el("figcaption", {}, "Frames received in each whole second of both runs, from the start of each")) : "",
+      areRuns ? el("figure", {}, plot.node, el("figcaption", {}, "Frames received in each second of both runs, counted from the start of each run")) : "",
       rows.length ? table("Figures side by side", ["Figure", "First", "Second", "Difference", "Percent", "Change"], rows, [1, 2, 3, 4]) : el("p", {}, "Neither result has figures.")));
   if (areRuns) {
     const both = await Promise.all([a, b].map((id) => get(`runs/${encodeURIComponent(id)}/series`)));

@@ -1,5 +1,5 @@
-// The table of streams: the server sorts and filters, and sends only the rows that are visible. Rows have a fixed height, and a spacer
-// stands for those that are not here, so thousands of streams cost what sixty cost.
+// The table of streams. The server sorts and filters, and sends only the visible rows and a few more. Rows have a fixed
+// height, and spacer rows stand for the rows that were not sent, so thousands of streams cost no more than sixty.
 
 import { el, setAttribute, setText } from "./dom.js";
 import { DASH, FORMS, classOf, count } from "./format.js";
@@ -12,13 +12,13 @@ const SCROLL_PAUSE_MS = 150;
 const FILTER_PAUSE_MS = 250;
 
 const STATES = { started: "▶ started", paused: "‖ paused", stopped: "■ stopped" };
-/** Words that are shown in place of those of the API. */
+/** Formatters of columns that show other words than the API sends. */
 const WORDS = { state: (word) => STATES[word] ?? word, port_rx: (ports) => ports || DASH };
 
 export class StreamTable {
   /**
-   * `columns` are those of the server, with `name`, `heading` and `form`. `onWindow` is called when other rows are wanted; `mayControl`
-   * adds a box to each row to select it.
+   * `columns` come from the server, with `name`, `heading` and `form`. `mayControl` adds a checkbox to each row, to
+   * select its stream. `onWindow` is called when the table needs other rows.
    */
   constructor(columns, mayControl, onWindow) {
     this.columns = columns;
@@ -50,7 +50,7 @@ export class StreamTable {
     return el("th", { scope: "col", class: classOf(form), "data-column": name }, button);
   }
 
-  /** The query of the rows that are wanted. */
+  /** The parameters with which the server is asked for the needed rows. */
   query() {
     const rows = Math.min(MAX_VISIBLE, Math.ceil((this.box.clientHeight || 400) / ROW_HEIGHT)) + 2 * SPARE;
     return new URLSearchParams({ sort: this.sort, filter: this.filter, from: String(this.from), rows: String(rows) });
@@ -85,7 +85,7 @@ export class StreamTable {
     this.onWindow();
   }
 
-  /** Largest first, then smallest first, then the order of the configuration. */
+  /** A click sorts the largest first, the second click the smallest first, the third one as in the configuration. */
   toggleSort(name) {
     const next = { [`-${name}`]: name, [name]: "" };
     this.sort = next[this.sort] ?? `-${name}`;
@@ -100,10 +100,10 @@ export class StreamTable {
   update(streams) {
     const { total, matching, from, columns } = streams;
     this.matching = matching;
-    // Another configuration or filter may have fewer rows than this window skips.
+    // With another configuration or filter, the first requested row may be after the last row.
     if (this.from > 0 && this.from >= matching) this.showFirstRows();
     const names = columns.name;
-    setText(this.counter, matching === total ? `${count(total)} streams` : `${count(matching)} of ${count(total)} streams`);
+    setText(this.counter, matching === total ? `streams: ${count(total)}` : `streams: ${count(matching)} of ${count(total)}`);
     setAttribute(this.table, "aria-rowcount", matching + 1);
     while (this.rows.length < names.length) this.rows.push(this.row());
     this.rows.length = names.length;

@@ -1,11 +1,12 @@
-// The taps of the server's user on its machine: where frames and their copies went, as each tap's process last wrote it.
+// The view of taps. It shows the taps of the user that the server runs as, and where frames and their copies went, from
+// the counts that each tap's process last wrote.
 
 import { card, el, figures } from "./dom.js";
 import { count, isAbsent, moment, scaled } from "./format.js";
 import { LedgerDrawing, exit, station } from "./ledger.js";
 import { showPolled } from "./poll.js";
 
-/** A tap's process writes its counts about once a second; older ones than this are old. */
+/** Age from which the counts of a tap are called old. Its process writes them about once a second. */
 const OLD_MS = 10000;
 /** Why frames were not forwarded or copied, short enough for the drawing. */
 const CAUSES = {
@@ -13,23 +14,23 @@ const CAUSES = {
   gone: "the interface is gone",
   down: "the interface was down",
   "too-long": "longer than the interface can send",
-  memory: "no memory",
-  driver: "driver took no more: slow far end",
+  memory: "the kernel had no memory",
+  driver: "driver refused: slow receiver on link",
   full: "the transmit ring was full",
   "no-room": "no room for the trailer",
-  skipped: "down, gone or too small an MTU",
-  "no-redirect": "interface takes no redirected frames",
-  impaired: "on purpose",
+  skipped: "down, gone or unable to take the frame",
+  "no-redirect": "interface accepts no redirected frames",
+  impaired: "dropped on purpose (impairment)",
   other: "another reason",
 };
 const REASONS = {
   filter: "does not match the filter",
-  own: "to the station with the copies",
-  "too-long": "too long to copy in the kernel",
-  unseen: "lost on arrival",
+  own: "sent to a station that gets copies",
+  "too-long": "too long for this method to copy",
+  unseen: "lost before the tap received it",
 };
 
-/** The steps of a frame, and the frames in each by its name. */
+/** The steps of a frame in one direction of a tap, and the number of frames in each step, by account. */
 class DirectionAccounts {
   constructor(direction) {
     this.steps = [{ box: `${direction.from} → ${direction.to}` }];
@@ -54,7 +55,7 @@ class DirectionAccounts {
     this.counts[step.station ?? step.exit] = frames;
   }
 
-  /** One exit for each cause; one with 0 if there is none. */
+  /** Adds an exit for each cause; a single exit with 0 if there are no causes. */
   addExits(account, what, frames, words, isOther = false) {
     const causes = Object.entries(frames);
     if (!causes.length) this.add({ ...exit(account, what), isOther }, 0);
@@ -64,7 +65,10 @@ class DirectionAccounts {
   }
 }
 
-/** Rates from what the process wrote at two times, by the time of its own counters. */
+/**
+ * Computes rates from two answers of the server, with the time at which the tap's process
+ * read its counters (`elapsed`).
+ */
 class TapRates {
   constructor() {
     this.last = null;
@@ -74,7 +78,7 @@ class TapRates {
   update(accounts, directions) {
     const now = { elapsed: Number(accounts.elapsed), counts: directions.map((direction) => direction.counts) };
     const seconds = this.last ? (now.elapsed - this.last.elapsed) / 1e9 : 0;
-    // Nothing new was written since the last poll, or counters began anew: there is no rate.
+    // There is no rate if nothing new was written since the last poll, or if the counters began anew.
     const rates = seconds > 0 ? now.counts.map((counts, index) => frameRates(counts, this.last.counts[index] ?? {}, seconds)) : [];
     this.last = now;
     return rates;
@@ -85,7 +89,7 @@ function frameRates(now, before, seconds) {
   const rates = {};
   for (const [account, frames] of Object.entries(now)) {
     if (isAbsent(frames)) continue;
-    // A cause without frames is absent. Counts above 2^53 are text.
+    // A cause without frames is absent. The API sends counts above 2^53 as text.
     const difference = Number(BigInt(frames) - BigInt(before[account] ?? 0));
     if (difference >= 0) rates[account] = scaled(difference / seconds, "fps");
   }
@@ -104,22 +108,22 @@ function factsOf(tap) {
     ["Mirrors", tap.mirrors.join(", ") || "none"],
     ["Filter of copies", tap.filter ? el("code", {}, tap.filter) : "none"],
     ["Since", moment(tap.since_ms)],
-    ["Process", tap.process_runs ? `▶ ${tap.process} runs` : `✗ ${tap.process} does not run`],
-    ["Counted", moment(tap.counted_ms)],
+    ["Process", tap.process_runs ? `▶ ${tap.process} is running` : `✗ ${tap.process} is not running`],
+    ["Counts written", moment(tap.counted_ms)],
   ]);
 }
 
 function recordingOf(recording) {
   if (!recording) return "";
   return el("div", { class: "apart" }, el("h3", {}, "Recording to a file"), figures([
-    ["Taken from the rings, frames", count(recording.frames)],
+    ["Read from the rings, frames", count(recording.frames)],
     ["Dropped: ring full", count(recording.ring_dropped)],
     ["Dropped: queue full", count(recording.queue_dropped)],
     ["Lost at the disk", count(recording.disk_lost)],
   ]));
 }
 
-/** Why the counts of a tap are old; empty if they are not. */
+/** Says why the counts of a tap are old; an empty text if they are current. */
 function ageOf(tap, nowMs) {
   if (!tap.process_runs && !tap.accounts) return "The tap's process was detached or has died before it wrote any counts.";
   if (!tap.process_runs) return "The tap's process was detached or has died, so these counts are old.";
@@ -130,7 +134,7 @@ function ageOf(tap, nowMs) {
 function tapCard(tap, nowMs, remembered) {
   const age = ageOf(tap, nowMs);
   const old = el("p", { class: "apart" }, `? ${age} `, el("code", {}, `packetrig tap status ${tap.name}`), " reads the kernel's counters.");
-  const parts = [el("p", { class: "muted" }, `By ${tap.method}: ${tap.why}`), factsOf(tap),
+  const parts = [el("p", { class: "muted" }, `Method ${tap.method}: ${tap.why}`), factsOf(tap),
     tap.caveats.length ? el("ul", { class: "apart", "aria-label": "Doubts" }, tap.caveats.map((text) => el("li", {}, text))) : "", age ? old : ""];
   if (!tap.accounts) return card(`Tap ${tap.name}`, ...parts, tap.process_runs ? el("p", {}, "Its process has not written any counts yet.") : "");
   const directions = tap.accounts.directions.map((direction) => new DirectionAccounts(direction));
@@ -144,10 +148,10 @@ function tapCard(tap, nowMs, remembered) {
 
 function emptyCard(user) {
   return card("No tap", el("p", {}, `No tap of ${user === 0 ? "root" : `user ${user}`} is running; taps of other users are not visible here. `,
-    el("code", {}, "packetrig tap eth1 eth2 --mirror eth3"), " makes one."));
+    el("code", {}, "packetrig tap eth1 eth2 --mirror eth3"), " starts one."));
 }
 
-/** Shows the taps; returns what ends that. */
+/** Shows the taps. Returns a function that stops the updates. */
 export function showTaps(context) {
   const remembered = new Map();
   return showPolled(context, "Taps", "taps", ({ user, now_ms: nowMs, taps }) => (taps.length ? taps.map((tap) => tapCard(tap, nowMs, remembered)) : [emptyCard(user)]));

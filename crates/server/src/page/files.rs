@@ -1,5 +1,6 @@
-//! The files of the page, and the security headers that isolate it from other sites.
+//! The files of the page, the book, and the security headers that isolate them from other sites.
 
+use super::query::QueryParameters;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -8,13 +9,22 @@ use http::header::{
     LOCATION, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode, Uri};
+use packetrig_page::book;
 use packetrig_page::live::{LIVE_FILES, LiveFile};
 
 /// Path of the page.
 const PAGE_PATH: &str = "/ui/";
 
-/// Policy of the page: only this server's own files, no inline script or style, no other site in a frame around it or inside it.
+/// Path of the table of contents of the book. The pages of the book are below it.
+const BOOK_PATH: &str = "/book/";
+
+/// Content security policy of the book: only styles of this server, and a search form that calls only this server.
+const BOOK_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; \
+                      form-action 'self'; frame-ancestors 'none'";
+
+/// Content security policy of the live page: only this server's own files, no inline script or style, no other site
+/// in a frame around it or inside it.
 const PAGE_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -22,10 +32,13 @@ const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-poli
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// Returns whether a request is for a file of the page. The files are the same on every rig, so every client may have them.
+/// Returns whether a request is for a file of the page. The files are the same on every rig, so every
+/// client may have them.
 pub(crate) fn is_page_file(head: &Parts) -> bool {
     matches!(head.method, Method::GET | Method::HEAD)
-        && (matches!(head.uri.path(), "/" | "/ui") || find_file(head.uri.path()).is_some())
+        && (matches!(head.uri.path(), "/" | "/ui" | "/book")
+            || head.uri.path().starts_with(BOOK_PATH)
+            || find_file(head.uri.path()).is_some())
 }
 
 fn find_file(path: &str) -> Option<&'static LiveFile> {
@@ -34,13 +47,38 @@ fn find_file(path: &str) -> Option<&'static LiveFile> {
     LIVE_FILES.iter().find(|file| file.name == name)
 }
 
-/// The answer to a request for a file of the page; `None` if there is no such file.
+fn build_redirect(path: &'static str) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+    response.headers_mut().insert(LOCATION, HeaderValue::from_static(path));
+    response
+}
+
+/// Answers a request for the table of contents of the book, for one of its pages, or for a search (`/book/?q=WORDS`);
+/// `None` if the book has no such page.
+pub(super) fn book_response(uri: &Uri) -> Option<Response> {
+    let Some(name) = uri.path().strip_prefix(BOOK_PATH) else { return Some(build_redirect(BOOK_PATH)) };
+    let pages = book::read_pages();
+    let text = if name.is_empty() {
+        // If the query is not valid, nothing is searched for, so the table of contents is shown.
+        let mut query = QueryParameters::parse_query(uri.query()).unwrap_or_default();
+        book::render_book_contents(&pages, &query.take_text_parameter("q"))
+    } else {
+        book::render_book_page(&pages, name)?
+    };
+    let mut response = Response::new(Body::from(text));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(BOOK_SECURITY_POLICY));
+    add_security_headers(headers);
+    Some(response)
+}
+
+/// Answers a request for a file of the live page; `None` if there is no such file.
 pub(super) fn page_file_response(path: &str, headers: &HeaderMap) -> Option<Response> {
     if matches!(path, "/" | "/ui") {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
-        response.headers_mut().insert(LOCATION, HeaderValue::from_static(PAGE_PATH));
-        return Some(response);
+        return Some(build_redirect(PAGE_PATH));
     }
     let file = find_file(path)?;
     // An entity tag is a text in quotes (RFC 9110, 8.8.3).
@@ -77,7 +115,7 @@ pub(super) fn report_page_response(text: String) -> Response {
     response
 }
 
-/// The headers of every answer that a browser may show.
+/// Adds the headers that isolate an answer in a browser from other sites.
 pub(super) fn add_security_headers(headers: &mut HeaderMap) {
     // The page of a result already has its own policy, which must stay.
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(PAGE_SECURITY_POLICY));

@@ -8,12 +8,12 @@ use super::rates::RateChange;
 use super::{PAGE_API_VERSION, exposition, files, flows, methods, results};
 use crate::live_columns;
 use crate::methods::MethodService;
-use crate::tester::{FlowChange, SwitchedState, TesterRefusal};
+use crate::tester::{FlowChange, RequestedState, TesterRefusal};
 use crate::transport::CallDispatcher;
 use crate::transport::access::ClientCredential;
 use crate::transport::http::{error_response, json_response, read_body, refusal_response};
 use crate::transport::rejections::RejectionCounters;
-use crate::viewing::{FactSource, FlowArchive, ServedRig, ViewRefusal};
+use crate::viewing::{FlowArchive, RigPartSource, ServedRig, ViewRefusal};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{RawPathParams, State};
@@ -69,7 +69,7 @@ impl PageContext {
 }
 
 /// The routes of the page and its API.
-pub(crate) fn page_routes<S: Clone + Send + Sync + 'static>(context: PageContext) -> Router<S> {
+pub(crate) fn build_page_routes<S: Clone + Send + Sync + 'static>(context: PageContext) -> Router<S> {
     let mut router = Router::new();
     for call in PageCall::ALL {
         let handler =
@@ -83,12 +83,22 @@ pub(crate) fn page_routes<S: Clone + Send + Sync + 'static>(context: PageContext
     for path in ["/", "/ui", "/ui/", "/ui/{file}"] {
         router = router.route(path, on(MethodFilter::GET, answer_page_file));
     }
+    for path in ["/book", "/book/", "/book/{page}"] {
+        router = router.route(path, on(MethodFilter::GET, answer_book_page));
+    }
     router.with_state(context)
 }
 
 async fn answer_page_file(request: Request<Body>) -> Response {
     let found = files::page_file_response(request.uri().path(), request.headers());
     found.unwrap_or_else(|| error_response(StatusCode::NOT_FOUND, "the live page has no file at this path"))
+}
+
+async fn answer_book_page(request: Request<Body>) -> Response {
+    let found = files::book_response(request.uri());
+    found.unwrap_or_else(|| {
+        error_response(StatusCode::NOT_FOUND, "the book has no page at this path; see /book/")
+    })
 }
 
 async fn answer_page_call(
@@ -111,7 +121,7 @@ async fn answer_page_call(
     response
 }
 
-/// Reason why a call has no answer.
+/// Why a call of the page failed.
 pub(super) enum PageFailure {
     View(ViewRefusal),
     Tester(TesterRefusal),
@@ -163,7 +173,8 @@ async fn perform_page_call(
         }
         PageCall::Events => stream_events(&context, query),
         PageCall::Streams => {
-            // `?streams=f1` in place of the body's member would otherwise change all streams.
+            // Otherwise a call with `?streams=f1` in the URL, in place of the member in the body,
+            // would change all streams.
             query.refuse_unknown_parameters()?;
             change_streams(context, request).await
         }
@@ -178,10 +189,10 @@ async fn perform_page_call(
         // Parameters are accepted: scrapers may be configured to send some to all their targets.
         PageCall::Metrics => answer_prometheus(context).await,
         PageCall::FlowTop | PageCall::FlowTotals => flows::perform_flow_call(&context, call, query).await,
-        PageCall::Nodes => answer_facts_query(context.rig.nodes, "the nodes of a fleet", query).await,
-        PageCall::Logs => answer_facts_query(context.rig.logs, "logs; start it with --log", query).await,
-        PageCall::Taps => answer_facts_query(context.rig.taps, "taps", query).await,
-        PageCall::Calibration => answer_facts_query(context.rig.calibration, "a calibration", query).await,
+        PageCall::Nodes => answer_part_query(context.rig.nodes, "the nodes of a fleet", query).await,
+        PageCall::Logs => answer_part_query(context.rig.logs, "logs; start it with --log", query).await,
+        PageCall::Taps => answer_part_query(context.rig.taps, "taps", query).await,
+        PageCall::Calibration => answer_part_query(context.rig.calibration, "a calibration", query).await,
         PageCall::Results
         | PageCall::Unfinished
         | PageCall::Result
@@ -194,9 +205,9 @@ async fn perform_page_call(
     }
 }
 
-/// Answers with the facts of a part of the rig: one JSON object.
-async fn answer_facts_query(
-    source: Option<Arc<dyn FactSource>>,
+/// Answers with the JSON object of one part of the rig, such as its taps. `what` names the part if the server lacks it.
+async fn answer_part_query(
+    source: Option<Arc<dyn RigPartSource>>,
     what: &str,
     query: QueryParameters,
 ) -> Result<Response, PageFailure> {
@@ -232,7 +243,7 @@ fn describe_server(context: &PageContext, request: &Request<Body>) -> Value {
     })
 }
 
-/// The description of the API. Columns of the run in progress come from their list.
+/// Builds the OpenAPI description of the API: the file `openapi.json`, with the columns of the run in progress added.
 fn describe_api() -> Value {
     let mut described: Value =
         serde_json::from_str(include_str!("openapi.json")).expect("a test reads the file");
@@ -276,7 +287,7 @@ async fn change_rates(context: PageContext, request: Request<Body>) -> Result<Re
     Ok(json_value_response(&json!({ "warnings": warnings })))
 }
 
-/// The body of a call that changes something, and the dispatcher that performs it.
+/// Reads the body of a call that changes something, and returns the dispatcher that performs the change.
 async fn read_change_request(
     context: PageContext,
     request: Request<Body>,
@@ -287,7 +298,7 @@ async fn read_change_request(
 }
 
 /// Reads `{"change": "start", "streams": ["f1"]}`. Without names, the change is for all streams.
-fn read_stream_change(body: &[u8]) -> Result<SwitchedState, ViewRefusal> {
+fn read_stream_change(body: &[u8]) -> Result<RequestedState, ViewRefusal> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct StreamChange {
@@ -307,7 +318,7 @@ fn read_stream_change(body: &[u8]) -> Result<SwitchedState, ViewRefusal> {
             return Err(ViewRefusal::Invalid(message));
         }
     };
-    Ok(SwitchedState::Traffic { change, flows: read.streams })
+    Ok(RequestedState::Traffic { change, flows: read.streams })
 }
 
 async fn answer_prometheus(context: PageContext) -> Result<Response, PageFailure> {
@@ -328,7 +339,7 @@ pub(super) fn require_part<T>(part: Option<T>, what: &str) -> Result<T, ViewRefu
     part.ok_or_else(|| ViewRefusal::Unknown(format!("this server does not have {what}")))
 }
 
-/// Answers on a thread that may block.
+/// Runs `make` on a thread that may block, and answers with its JSON.
 pub(super) async fn answer_on_blocking_thread(
     make: impl FnOnce() -> Result<Value, ViewRefusal> + Send + 'static,
 ) -> Result<Response, PageFailure> {

@@ -5,8 +5,9 @@ use crate::measured::{FixedFacts, measured_parts};
 use crate::methods::MockMethods;
 use crate::mock::{Mock, Served, plain, strict};
 use packetrig_server::{
-    FlowChange, LivePort, LiveRun, LiveSource, LiveState, LiveStream, PortRow, ReceivedStream, ResultArchive,
-    ResultPage, ResultQuery, ResultSummary, ServedRig, ServerOptions, SwitchedState, ViewRefusal,
+    FlowChange, LivePort, LiveRun, LiveSource, LiveState, LiveStream, PortRow, ReceivedStream,
+    RequestedState, ResultArchive, ResultPage, ResultQuery, ResultSummary, ServedRig, ServerOptions,
+    ViewRefusal,
 };
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -207,7 +208,7 @@ fn streams_are_controlled_by_name_or_refused() {
     let done = steer(json!({ "change": "start", "streams": ["f1"] }));
     assert_eq!((done.status, done.json()), (200, json!({ "warnings": [] })));
     assert_eq!(steer(json!({ "change": "pause" })).status, 200);
-    let traffic = |change, flows: &[&str]| SwitchedState::Traffic {
+    let traffic = |change, flows: &[&str]| RequestedState::Traffic {
         change,
         flows: flows.iter().map(|name| (*name).to_owned()).collect(),
     };
@@ -310,6 +311,12 @@ fn page_files_are_public_and_api_is_not() {
     }
     assert!(!index.head.contains("set-cookie") && !index.head.contains("access-control-allow-origin"));
     assert_eq!(page.get("/").status, 307);
+    assert_eq!(page.get("/book").status, 307);
+    let book = page.get("/book/?q=form-action+policy");
+    assert!(book.status == 200 && book.head.contains("form-action 'self'"), "{}", book.head);
+    let verdicts = page.get("/book/verdicts").body;
+    assert!(String::from_utf8_lossy(&verdicts).contains("<h1 id=\"what-a-verdict-means\">"));
+    assert_eq!(page.get("/book/nothing").status, 404);
     assert_eq!(page.get("/ui/nothing.js").status, 401);
     for path in [
         "/api/v1/state",

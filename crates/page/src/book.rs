@@ -1,29 +1,36 @@
-//! The pages of the book, as docs/SUMMARY.md lists them. Pages about measurements and decisions are for developers of
-//! packetrig, so they are left out.
+//! The book: its pages as docs/SUMMARY.md lists them, as Markdown and as HTML. Pages about measurements and decisions are for
+//! developers of packetrig, so they are left out.
 
-const BOOK_SUMMARY: &str = include_str!("../../../../../docs/SUMMARY.md");
+mod html;
+mod search;
+
+pub use html::{render_book_contents, render_book_page};
+pub use search::{BookMatch, search_book};
+
+const BOOK_SUMMARY: &str = include_str!("../../../docs/SUMMARY.md");
 
 /// A page of the book.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BookPage {
-    pub(super) section: &'static str,
+pub struct BookPage {
+    pub section: &'static str,
     /// Name of the page's file, without directory and extension.
-    pub(super) name: &'static str,
-    pub(super) title: &'static str,
+    pub name: &'static str,
+    pub title: &'static str,
     /// Markdown.
-    pub(super) text: &'static str,
+    pub text: &'static str,
 }
 
 macro_rules! embedded {
     ($($path:literal,)*) => {
-        &[$(($path, include_str!(concat!("../../../../../docs/", $path, ".md")))),*]
+        &[$(($path, include_str!(concat!("../../../docs/", $path, ".md")))),*]
     };
 }
 
-/// For each page its path below `docs`, without the extension, and its text. `include_str!` needs literal paths, so
-/// they are repeated here; a test compares this list with SUMMARY.md.
+/// For each page, its path below `docs` (without the extension) and its text. `include_str!` needs literal paths, so
+/// the list repeats the paths of SUMMARY.md; a test compares both.
 const BOOK_PAGES: &[(&str, &str)] = embedded![
     "book/install",
+    "book/labs",
     "book/getting-started",
     "book/walk-engineer",
     "book/walk-researcher",
@@ -99,7 +106,7 @@ const BOOK_PAGES: &[(&str, &str)] = embedded![
 ];
 
 /// All pages, in the order of the book.
-pub(super) fn read_pages() -> Vec<BookPage> {
+pub fn read_pages() -> Vec<BookPage> {
     let mut pages = Vec::new();
     let mut section = "";
     for line in BOOK_SUMMARY.lines() {
@@ -115,7 +122,7 @@ pub(super) fn read_pages() -> Vec<BookPage> {
     pages
 }
 
-/// Title and path of `- [Title](path.md)`.
+/// Returns title and path (without `.md`) of a line `- [Title](path.md)`; `None` for any other line.
 fn parse_markdown_link(line: &'static str) -> Option<(&'static str, &'static str)> {
     let (title, path) = line.trim_start().strip_prefix("- [")?.split_once("](")?;
     Some((title, path.strip_suffix(".md)")?))
@@ -134,6 +141,6 @@ mod tests {
             .filter(|path| !path.starts_with("results/") && !path.starts_with("decisions/"))
             .collect();
         let embedded: Vec<_> = BOOK_PAGES.iter().map(|(path, _)| *path).collect();
-        assert_eq!(embedded, listed, "docs/book.rs embeds what docs/SUMMARY.md lists, in its order");
+        assert_eq!(embedded, listed, "book.rs embeds what docs/SUMMARY.md lists, in its order");
     }
 }
